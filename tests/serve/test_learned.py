@@ -15,7 +15,9 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.retrieval.new_items.added import mixtures_of
 from beamwood.serve.answer.snapshot import open_snapshot
+from beamwood.serve.items import first_events
 from beamwood.serve.items.catalogue import Catalogue
+from beamwood.serve.items.first_events import FirstEvents
 from beamwood.serve.items.learned import CatalogueItem, Learned, read_learned
 from beamwood.serve.items.widened import widened
 from beamwood.serve.loading import Loader
@@ -311,6 +313,44 @@ def test_first_events_are_counted_after_an_outage(models, monkeypatch):
                 client.portal.call(service.first_events.look)
         client.portal.call(service.first_events.look)
         assert service.catalogue.new_items["a"].events == 3
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_an_item_has_the_events_that_were_looked_at(models, tmp_path, monkeypatch, is_killed):
+    """A process that ends uses what waits for a later number; of one that is killed nobody knows the owners."""
+    store, counted = f"sqlite:{tmp_path / 'events.db'}", []
+    monkeypatch.setattr(first_events, "_ROUND_SECONDS", 0.01)
+    if is_killed:
+        monkeypatch.setattr(FirstEvents, "finish", lambda _: asyncio.sleep(0))
+
+    def item(client):
+        return client.service.catalogue.new_items["new"]
+
+    with serving(models / "one", store=store) as client:
+        known = shown(client)
+        assert client.put("/v1/items", json={"items": [{"item": "new"}]}).status_code == 200
+        count = client.service.first_events._count
+
+        async def noted(more):
+            totals = await count(more)
+            counted.append(totals["new"])
+            return totals
+
+        monkeypatch.setattr(client.service.first_events, "_count", noted)
+        send(client, *((f"u{user}", [known[user], "new"]) for user in range(2)))
+        wait_until(lambda: 2 in counted)
+        assert item(client).events == 0
+    used = known[:2] if not is_killed else []
+    with serving(models / "one", store=store) as client:
+        wait_until(lambda: "new" in client.service.catalogue.new_items)
+        assert item(client).events == len(used)
+        for user in range(2, 5 - len(used)):
+            assert of_new_items(client) == ["none"]
+            send(client, (f"u{user}", [known[user], "new"]))
+            used.append(known[user])
+            wait_until(lambda: item(client).events == len(used))
+        assert {each for each, _ in item(client).near} == set(used)
+        assert of_new_items(client) == ["events"]
 
 
 def _refuse(*given):

@@ -140,7 +140,7 @@ def test_an_erased_item_that_comes_again_has_no_events(client, folder):
     wait_until(lambda: asked(client, "GET", "/v1/items")["items"][0]["source"] == "events")
     asked(client, "DELETE", "/v1/items/new")
     assert client.service.catalogue.learned.items == {"new": CatalogueItem("new", gone=True)}
-    wait_until(lambda: not client.service.first_events._passed)
+    wait_until(lambda: not client.service.first_events._seen)
     assert put(client, {"item": "new"}) == [bare]
     for user in range(3):
         client.portal.call(client.service.first_events.look)

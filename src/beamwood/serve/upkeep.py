@@ -32,6 +32,7 @@ async def upkeep(service: Service) -> AsyncIterator[None]:
         yield
     finally:
         await cancel_all(tasks)
+        await service.first_events.finish()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

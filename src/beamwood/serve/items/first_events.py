@@ -1,6 +1,7 @@
 """The first events of new items: at some of them a mixture is made anew, of what stands near them in histories.
 
-Processes on one store count together. Each looks at the histories of the events that came to it.
+Processes on one store count together. Each looks at the histories of the events that came to it, and an item has as
+many events as were looked at: those of a process that was killed are in histories, and in no mixture.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby, islice
+from itertools import groupby
 
 import msgspec
 from msgspec import structs
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.sources import REFRESHED_AT
@@ -36,6 +38,8 @@ _ROUND_SECONDS = 1.0
 _REST = 10.0
 # Items that are made anew together.
 _TOGETHER = 200
+# What the last events of a process may take at its end.
+_LAST_SECONDS = 2.0
 # Hexadecimal digits of a hash of an item say which document has its count.
 _SHARD = 1
 
@@ -51,8 +55,8 @@ class FirstEvents:
         self._owners: dict[Id, list[Owner]] = {}
         self._uncounted: Counter[Id] = Counter()
         self._seen: dict[Id, int] = {}
-        # How many of the numbers of events an item had passed when this process heard of it, or made it anew.
-        self._passed: dict[Id, int] = {}
+        # How many of the numbers of events an item had passed when it could not be made anew.
+        self._refused: dict[Id, int] = {}
 
     def follow(self, events: Sequence[Event]) -> None:
         """Note events of new items, while they are among the first."""
@@ -60,9 +64,12 @@ class FirstEvents:
         for event in events:
             found = new.get(event.item)
             if found is not None and not _is_done(found):
-                self._owners.setdefault(event.item, []).append(event.user)
+                owners = self._owners.setdefault(event.item, [])
+                # More come only where the item cannot be made anew.
+                if len(owners) < REFRESHED_AT[-1]:
+                    owners.append(event.user)
                 self._uncounted[event.item] += 1
-                self._passed.setdefault(event.item, _passed(found.events))
+                self._seen.setdefault(event.item, found.events)
 
     async def keep_up(self) -> None:
         """Make mixtures anew for as long as the service runs; rarer where that takes long."""
@@ -75,34 +82,45 @@ class FirstEvents:
 
     async def look(self) -> None:
         """Count what came, and make anew what is due. Errors: `Problem`, after which all is due still."""
-        await self._forget_gone()
+        await self._forget()
         if not self._owners:
             return
-        self._seen |= await self._counted()
-        new, due = self._catalogue.new_items, dict[Id, int]()
-        for item in self._owners:
-            seen = max(new[item].events, self._seen.get(item, 0)) if item in new else 0
-            if _passed(seen) > self._passed[item]:
-                due[item] = seen
-        due = dict(islice(due.items(), _TOGETHER))
-        if due:
-            await self._made_anew(due)
-
-    async def _forget_gone(self) -> None:
-        """Forget the events of erased items, which may come again."""
+        await self._see()
         new = self._catalogue.new_items
-        gone = [item for item in self._passed if item not in new or new[item].gone]
-        if gone:
-            await self._count(dict.fromkeys(gone, 0))
-        for item in gone:
-            for kept in (self._owners, self._uncounted, self._seen, self._passed):
+        due = [item for item in self._owners if item in new and self._is_due(new[item])]
+        if due:
+            await self._made_anew(due[:_TOGETHER])
+
+    async def finish(self) -> None:
+        """Use at the end of the process what waits for a later number, as no other process knows who is behind it."""
+        with suppress(Problem, TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._forget()
+                if self._owners:
+                    await self._see()
+                held = list(self._owners)
+                for part in slices(len(held), _TOGETHER):
+                    await self._made_anew(held[part])
+
+    def _is_due(self, item: CatalogueItem) -> bool:
+        passed = _passed(max(item.events, self._seen[item.item]))
+        return passed > max(_passed(item.events), self._refused.get(item.item, 0))
+
+    async def _forget(self) -> None:
+        """Forget the events of items that are done, and of erased ones, which may come again."""
+        new = self._catalogue.new_items
+        left = [item for item in self._seen if item not in new or _is_done(new[item])]
+        if left:
+            await self._count(dict.fromkeys(left, 0))
+        for item in left:
+            for kept in (self._owners, self._uncounted, self._seen, self._refused):
                 kept.pop(item, None)
 
-    async def _counted(self) -> dict[Id, int]:
-        """How many events those items have by now that this process had events of."""
+    async def _see(self) -> None:
+        """Learn how many events those items have by now that this process holds events of."""
         fresh, self._uncounted = self._uncounted, Counter()
         try:
-            return await self._count(fresh)
+            self._seen |= await self._count(dict.fromkeys(self._owners, 0) | fresh)
         except Problem:
             self._uncounted.update(fresh)
             raise
@@ -115,7 +133,7 @@ class FirstEvents:
 
         return await self._histories.call("count", lambda store: counted_together(store, more, is_done))
 
-    async def _made_anew(self, due: Mapping[Id, int]) -> None:
+    async def _made_anew(self, due: Sequence[Id]) -> None:
         owners = {item: list(self._owners[item]) for item in due}
         snapshot = self._models.answering()
         near = await self._histories.call(
@@ -126,15 +144,16 @@ class FirstEvents:
             for item, counts in near.items():
                 found = learned.items.get(item)
                 if found is not None and not found.gone:
-                    learned.items[item] = _with_near(snapshot, found, counts, due[item])
+                    learned.items[item] = _with_near(snapshot, found, counts, len(owners[item]))
 
         try:
             await self._catalogue.change(change)
         except InputError as error:
             # As where a tree has no room for one more: tried again at its next number of events.
             self._said("items_not_followed", reason=str(error))
+            self._refused |= {item: _passed(self._seen[item]) for item in due}
+            return
         for item, some in owners.items():
-            self._passed[item] = _passed(due[item])
             del self._owners[item][: len(some)]
             if not self._owners[item]:
                 del self._owners[item]
@@ -148,13 +167,13 @@ def _passed(events: int) -> int:
     return sum(events >= number for number in REFRESHED_AT)
 
 
-def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int], seen: int) -> CatalogueItem:
-    """With more that stood near its events, of known items."""
+def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int], more: int) -> CatalogueItem:
+    """With what stood near `more` events, of known items."""
     near = Counter(dict(item.near)) + Counter(counts)
     ids = list(near)
     places, fitted = indices_of(snapshot.names.items, ids).tolist(), num_known(snapshot.searcher)
     known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < fitted]
-    return structs.replace(item, near=known, events=max(item.events, seen))
+    return structs.replace(item, near=known, events=item.events + more)
 
 
 def counted_together(store: HistoryStore, more: Mapping[Id, int], is_done: Callable[[Id], bool]) -> dict[Id, int]:
@@ -167,11 +186,12 @@ def counted_together(store: HistoryStore, more: Mapping[Id, int], is_done: Calla
         own, kept = list(items), False
         while not kept:
             before = store.get(shard)
-            counts = {} if before is None else msgspec.json.decode(before, type=dict[str, int])
+            known = {} if before is None else msgspec.json.decode(before, type=dict[str, int])
             for item in own:
-                counts[id_text(item)] = totals[item] = counts.get(id_text(item), 0) + more[item]
+                totals[item] = known.get(id_text(item), 0) + more[item]
+            counts = known | {id_text(item): totals[item] for item in own if totals[item]}
             left = {name: count for name, count in counts.items() if not is_done(read_id(name))}
-            kept = store.replace(shard, before, msgspec.json.encode(left).decode())
+            kept = left == known or store.replace(shard, before, msgspec.json.encode(left).decode())
     return totals
 
 
