@@ -235,6 +235,16 @@ async def _unread(*given):
     return StoredHistory(stale=True)
 
 
+def test_a_hit_just_before_the_end_is_counted(models, options):
+    with serving(models / "one", **options) as client:
+        answer = post(client, "/v1/recommend", {"user": 11, "k": 3})
+        event = {"user": 11, "item": answer["items"][0]["item"], "request_id": answer["request_id"]}
+        post(client, "/v1/events", {"events": [event, event | {"item": "no such item"}]})
+    with serving(models / "one", **options) as client:
+        (group,) = client.get("/v1/experiments").json()["groups"]
+        assert (group["answers"], group["hits"]) == (1, 1)
+
+
 def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys):
     monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
     monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)

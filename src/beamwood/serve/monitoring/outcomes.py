@@ -38,6 +38,8 @@ _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
 # Answers that are too old are let go of as others are stored, else after so many seconds at most.
 _LET_GO_SECONDS = 600.0
+# What the last hits may take at the end of a process.
+_CLOSE_SECONDS = 2.0
 _ENCODER = msgspec.json.Encoder()
 # Answers that are serialised together.
 _TOGETHER = 32
@@ -186,13 +188,25 @@ class Outcomes:
                 await self._miss(missed, follow.item)
 
     def close(self) -> None:
-        """Write the last records."""
+        """Write the last records, and count the hits among the events that followed."""
         self._write_out()
         store = self._histories.store
         if self._fresh and store is not None:
             with suppress(StoreUnavailable):
                 at = self._clock.at(time.time(), time.monotonic())
                 store.note(list(self._fresh), self._settings.keep_answers, at)
+        if store is not None:
+            with suppress(StoreUnavailable):
+                self._count_hits(store)
+
+    def _count_hits(self, store: HistoryStore) -> None:
+        until = time.monotonic() + _CLOSE_SECONDS
+        for follow in self._follows:
+            if time.monotonic() > until:
+                return
+            answer = store.noted(follow.request_id)
+            if answer is not None and follow.item in answer.items and store.hit(follow.request_id):
+                self._count(answer, "hit")
 
     def _write_out(self) -> None:
         """Serialise in batches, which is faster, and needs less memory than the objects."""
