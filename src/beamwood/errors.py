@@ -22,9 +22,11 @@ __all__ = [
     "TimeLimitError",
     "UnknownIdError",
     "UnknownSearcherError",
+    "check_utf8",
     "closest",
     "first_problem",
     "is_address",
+    "is_utf8",
     "nearest",
     "nearest_path",
     "unsound_score",
@@ -106,6 +108,17 @@ def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
         return None
     found = difflib.get_close_matches(name, names, n=1, cutoff=alike)
     return names[found[0]] if found else None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8; bytes of a name that are not UTF-8 appear as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def check_utf8(path: str) -> None:
+    """Errors: a path that is not UTF-8, which no manifest can hold."""
+    if not is_utf8(path):
+        raise InputError(f"the path {path!a} is not UTF-8; rename what is not, or move the files elsewhere")
 
 
 def is_address(path: Path) -> bool:

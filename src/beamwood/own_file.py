@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from beamwood.errors import InputError, NotInstalledError, nearest_path
+from beamwood.errors import InputError, NotInstalledError, check_utf8, nearest_path
 from beamwood.extras import asking_for
 
 __all__ = ["last_own_line", "own_names"]
@@ -21,9 +21,10 @@ _MODULE = "beamwood_own_"
 def own_names(path: str, what: str) -> tuple[dict[str, Any], Path, str]:
     """What a .py file of a `what` defines, by name; its path, and its sha256. It runs once for each of its contents.
 
-    Errors: a missing file, one that raises, one that needs an extra which is not installed.
+    Errors: a missing file, a path that is not UTF-8, one that raises, one that needs an extra which is not installed.
     """
     file = Path(path).resolve()
+    check_utf8(str(file))
     try:
         content = file.read_bytes()
     except FileNotFoundError:

@@ -190,6 +190,8 @@ def test_an_empty_folder_and_a_link_are_accepted(tmp_path):
         ({"metrics": {"f@20": float("nan")}}, r"manifest\['metrics'\]\['f@20'\] is nan"),
         ({"config": [object()]}, r"manifest\['config'\]\[0\] is a object"),
         ({"config": {1: 2}}, "has the key 1"),
+        ({"log": "caf\udce9"}, r"manifest\['log'\] is 'caf\\udce9', which is not UTF-8"),
+        ({"config": {"caf\udce9": 2}}, r"a key of manifest\['config'\] is 'caf\\udce9', which is not UTF-8"),
     ],
 )
 def test_a_manifest_json_cannot_hold(tmp_path, wrong, message):

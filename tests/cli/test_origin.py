@@ -1,6 +1,8 @@
 """Folders with arbitrary records of their data: `evaluate` and `inspect` answer, or exit with 2 and one line."""
 
 import json
+import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -78,3 +80,34 @@ def test_items_of_another_log_are_refused(fitted, tmp_path, capsys):
     replace(retriever, items=Vocabulary(retriever.items.ids.reverse())).save(tmp_path / "turned")
     assert main(["evaluate", str(tmp_path / "turned"), "--k", "5"]) == 2
     assert "turned/items.parquet: the items are not those of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("fit l.parquet --method popularity", "l.parquet"),
+        ("fit l.parquet", "l.parquet"),
+        ("fit LINK --method popularity", "l.parquet"),
+        ("fit LOG --items l.parquet --method popularity", "l.parquet"),
+        ("fit LOG --method own.py", "own.py"),
+        ("describe l.parquet", "l.parquet"),
+        ("refit fitted", "fitted"),
+        ("refit FITTED --log l.parquet --out again", "l.parquet"),
+    ],
+)
+def test_what_is_recorded_must_be_utf8(fitted, tmp_path, monkeypatch, capsys, command, named):
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        odd.mkdir()
+    except OSError:
+        pytest.skip("the file system takes UTF-8 alone")
+    log = fitted.parent / "l.parquet"
+    shutil.copy(log, odd / "l.parquet")
+    shutil.copytree(fitted, odd / "fitted")
+    (tmp_path / "link.parquet").symlink_to(odd / "l.parquet")
+    names = {"LOG": log, "LINK": tmp_path / "link.parquet", "FITTED": fitted}
+    monkeypatch.chdir(odd)
+    assert main([str(names.get(word, word)) for word in command.split()]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert f"beamwood: the path '{tmp_path}/caf\\udce9/{named}' is not UTF-8; rename what is not" in said[-1]
+    assert not [line for line in said if "rows (" in line]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamwood import __version__
 from beamwood.artefact.open_files import read_regular
-from beamwood.errors import ArtefactError, first_problem, is_address
+from beamwood.errors import ArtefactError, first_problem, is_address, is_utf8
 
 __all__ = [
     "FORMAT",
@@ -87,12 +87,15 @@ def _check_plain(value: Any, where: str) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise ArtefactError(f"{where} has the key {key!r}; JSON keys are strings: write str({key!r})")
+            _check_plain(key, f"a key of {where}")
             _check_plain(inner, f"{where}[{key!r}]")
     elif isinstance(value, list | tuple):
         for position, inner in enumerate(value):
             _check_plain(inner, f"{where}[{position}]")
     elif isinstance(value, np.generic):
         _check_plain(value.item(), where)
+    elif isinstance(value, str) and not is_utf8(value):
+        raise ArtefactError(f"{where} is {value!a}, which is not UTF-8; write it so")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ArtefactError(f"{where} is {value}, which JSON cannot hold; store None or leave it out")
     elif not isinstance(value, str | int | float | bool | None):

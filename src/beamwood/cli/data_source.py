@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from beamwood.cli.listed import parse_events, parse_names
 from beamwood.cli.native_words import held_back
-from beamwood.errors import InputError, nearest, nearest_path
+from beamwood.errors import InputError, check_utf8, nearest, nearest_path
 from beamwood.steps import step, tell
 from beamwood.words import counted
 
@@ -58,6 +58,11 @@ class DataSource:
     events: dict[str, float] | None = None
     negative_events: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for path in (self.log, self.items, self.user_table):
+            if path is not None:
+                check_utf8(os.path.realpath(path))
+
     @classmethod
     def of(
         cls,
@@ -68,7 +73,7 @@ class DataSource:
         context: tuple[str, ...] = (),
         keep_columns: str | None = None,
     ) -> Self:
-        """The source given by the options. Errors: an option for the item table, without one."""
+        """The source given by the options. Errors: an option for a missing item table; a path not in UTF-8."""
         _check_about_items(reading, keep_columns)
         return cls(
             log=log,

@@ -20,7 +20,7 @@ from beamwood.cli.output import prepare_streams, say, silence, tell_warning
 from beamwood.cli.registry import COMMANDS, EXAMPLES, commands_by_name
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
-from beamwood.errors import InputError
+from beamwood.errors import InputError, is_utf8
 from beamwood.extras import asking_for
 from beamwood.system import address_limit
 from beamwood.training.interrupt import Interrupted
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     interrupts.begin()
     for argument in arguments:
-        if not _is_text(argument):
+        if not is_utf8(argument):
             return failed(f"the argument {argument!a} is not UTF-8; write it so", WRONG_INPUT, as_json=as_json)
     try:
         with asking_for("this command"):
@@ -175,11 +175,6 @@ def _is_nowhere() -> bool:
     except FileNotFoundError:
         return True
     return False
-
-
-def _is_text(argument: str) -> bool:
-    """Whether the bytes of an argument were UTF-8; others appear as lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def failed(message: str, code: int, *, as_json: bool) -> int:

@@ -18,7 +18,7 @@ from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.runs import keeping_run
 from beamwood.cli.start import StartOptions
 from beamwood.cli.written import path_beside
-from beamwood.errors import InputError
+from beamwood.errors import InputError, check_utf8
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ def refit(
 ) -> None:
     """Train a fitted model again, with its settings, on all events of its log, including those that tested it."""
     from beamwood import load
-    from beamwood.artefact import check_output
     from beamwood.cli.origin import dataset_of, origin_of, with_origin
     from beamwood.data import SPLITS
     from beamwood.recipes import refit as recipe
@@ -59,9 +58,7 @@ def refit(
 
     out = f"{os.path.normpath(folder)}-refit" if out is None else out
     start.check_apart(out)
-    if os.path.isdir(folder) and os.path.realpath(folder) == os.path.realpath(out):
-        raise InputError(f"--out {out} is the fitted folder itself; name another, so that it can still be evaluated")
-    check_output(out, overwrite=overwrite)
+    _check_places(folder, out, overwrite=overwrite)
     seconds = parse_time_limit(time_limit)
     limit = None if seconds is None else Budget(seconds, name="the refit")
     fitted = load(folder, method, verify=True)
@@ -94,6 +91,16 @@ def _recorded(source: DataSource, items: str | None, unlisted: str | None) -> Da
     if source.items is None and items is None:
         raise InputError("--unlisted-items is for the item table; give one with --items, or leave the option out")
     return replace(source, unlisted=unlisted)
+
+
+def _check_places(folder: str, out: str, *, overwrite: bool) -> None:
+    """Errors: an output that may not be replaced; a fitted folder whose path the result cannot record."""
+    from beamwood.artefact import check_output
+
+    if os.path.isdir(folder) and os.path.realpath(folder) == os.path.realpath(out):
+        raise InputError(f"--out {out} is the fitted folder itself; name another, so that it can still be evaluated")
+    check_output(out, overwrite=overwrite)
+    check_utf8(os.path.abspath(folder))
 
 
 def _runs(out: str, parts: Sequence[RefitPart], *, resume: bool, overwrite: bool) -> Callable[[int], RunFolder]:
