@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from urllib.parse import quote
@@ -309,6 +310,51 @@ def test_a_clock_jump_is_accepted_after_a_day():
     assert clock.believed(NOW + 10 * DAY, 160.0 + 2 * DAY) == NOW + 10 * DAY
     assert clock.believed(NOW + 20 * DAY, 170.0 + 2 * DAY) == NOW + 10 * DAY + 20
     assert Clock(NOW, NOW + 2 * DAY, 0.0).believed(NOW + 2 * DAY, 1.0) < NOW + 2 * DAY
+
+
+def test_a_doubt_outlasts_restarts():
+    """A machine was off for a weekend, and its service is restarted every night."""
+    now, up = NOW + 3 * DAY, 0.99 * DAY
+    first = Clock(NOW, now, 500.0)
+    assert first.believed(now, 500.0) < now
+    assert first.believed(now + up, 500.0 + up) < now + up
+    again = Clock(first.last, now + up, 7.0, first.doubted)
+    assert again.believed(now + up, 7.0) < now + up
+    assert again.believed(now + 9 * DAY, 8.0) < now + 9 * DAY, "another jump is no end of the doubt"
+    assert again.believed(now + DAY, 7.0 + DAY - up) == now + DAY
+    assert again.doubted is None
+    set_back = Clock(NOW, now - 1.5 * DAY, 7.0, first.doubted)
+    assert set_back.believed(now - 1.5 * DAY, 7.0) < now - 1.5 * DAY
+    assert set_back.doubted == now - 1.5 * DAY, "it is another doubt"
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_a_doubt_is_stored_until_the_clock_is_mended(folder, tmp_path, monkeypatch, is_mended):
+    for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
+        monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
+    clock, options = time.time, {"store": f"sqlite:{tmp_path / 'events.db'}", "retention": Retention(keep_days=30)}
+
+    def stored(client):
+        """The day on which the stored doubt began, by the clock as it was then; 0 without a doubt, -1 without both."""
+        text = client.service.histories.store.get("clock")
+        return -1 if text is None else round(((json.loads(text)[1] or clock()) - clock()) / DAY)
+
+    def ahead(days):
+        monkeypatch.setattr(time, "time", lambda: clock() + days * DAY)
+
+    with serving(folder, **options) as client:
+        wait_until(lambda: stored(client) == 0)
+        send(client, {"user": 1, "item": 1})
+        ahead(365)
+        wait_until(lambda: stored(client) == 365)
+    if is_mended:
+        ahead(0)
+        with serving(folder, **options) as client:
+            wait_until(lambda: stored(client) == 0)
+    ahead(366.1)
+    with serving(folder, **options) as client:
+        wait_until(lambda: stored(client) == (366 if is_mended else 0))
+        wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == is_mended)
 
 
 def test_a_clock_jump_ahead_deletes_nothing(folder, tmp_path, monkeypatch):

@@ -15,21 +15,29 @@ class Clock:
     """The wall clock, against one that never jumps; all times in seconds.
 
     `last`: the time that was believed last, by this process or an earlier one, None where there was none. A service
-    that stood still for more than a day is ahead of it too.
+    that stood still for more than a day is ahead of it too. `doubted`: the wall clock's own time at which an earlier
+    process began to doubt it, None if it did not.
     """
 
-    def __init__(self, last: float | None, now: float, monotonic: float) -> None:
-        self._last, self._since = now if last is None else last, monotonic
-        self._doubted: float | None = None
+    def __init__(self, last: float | None, now: float, monotonic: float, doubted: float | None = None) -> None:
+        self.last = now if last is None else last
+        """The time that was believed last."""
+        # A clock that was set back since is not the one that was doubted.
+        self.doubted = doubted if doubted is not None and doubted <= now else None
+        """The wall clock's own time at which the doubt began, None while it is believed."""
+        self._since = monotonic
+        # The start of the doubt by the other clock, as a further jump must not end it.
+        self._doubted_at = monotonic - (now - (self.doubted or now))
 
     def believed(self, now: float, monotonic: float) -> float:
         """The time: `now`, unless that is more than a day ahead, and has been so for less than a day."""
-        expected = self._last + monotonic - self._since
+        expected = self.last + monotonic - self._since
         if now > expected + DAY:
-            self._doubted = monotonic if self._doubted is None else self._doubted
-            if monotonic - self._doubted < DAY:
+            if self.doubted is None:
+                self.doubted, self._doubted_at = now, monotonic
+            if monotonic - self._doubted_at < DAY:
                 return expected
-        self._last, self._since, self._doubted = max(now, expected), monotonic, None
+        self.last, self._since, self.doubted = max(now, expected), monotonic, None
         return now
 
 

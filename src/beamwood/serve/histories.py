@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from beamwood.serve.answer.asking import Asking, StoredHistory
@@ -42,8 +43,9 @@ _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
 # The document written to learn whether a store that refused a write takes one again: as large as the largest body, as
 # a nearly full disk takes small ones, and random, as PostgreSQL compresses.
 _PROBE, _PROBE_BYTES = "probe", 2**20
-# The document that holds the time of the clock, and how often it is written.
+# The document that holds the time that was believed last, and when a doubt began; and how often it is written.
 _CLOCK, _CLOCK_SECONDS = "clock", 3600.0
+_Kept = tuple[float, float | None]
 GRACE_SECONDS = 30.0
 """Seconds that a store may be down before the service reports itself as not ready."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
@@ -69,7 +71,9 @@ class HistoryGateway:
         # Since when it cannot be read, 0 while it can, and whether its last write failed.
         self._unread_since, self._is_refusing = 0.0, False
         self._clock: Clock | None = None
+        # When it was stored, and with which doubt.
         self._clock_kept, self._is_doubted = -math.inf, False
+        self._doubt_kept: float | None = None
         self.trouble: str | None = None
         """Why the store is down, None while it is up."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": registry}
@@ -247,14 +251,18 @@ class HistoryGateway:
         now, monotonic, retention = time.time(), time.monotonic(), self._settings.retention
         if self._clock is None:
             kept = await self.call("read", lambda store: store.get(_CLOCK))
-            self._clock = Clock(None if kept is None else float(kept), now, monotonic)
-        believed = self._clock.believed(now, monotonic)
-        if believed < now and not self._is_doubted and retention != Retention():
+            last, self._doubt_kept = (None, None) if kept is None else msgspec.json.decode(kept, type=_Kept)
+            self._clock = Clock(last, now, monotonic, self._doubt_kept)
+        was_doubted, believed = self._is_doubted, self._clock.believed(now, monotonic)
+        doubted = self._clock.doubted
+        self._is_doubted = doubted is not None
+        if self._is_doubted and not was_doubted and retention != Retention():
             self._said("clock_ahead", reason="ages leave the jump out for a day; mend the clock")
-        self._is_doubted = believed < now
-        if not self._is_doubted and monotonic - self._clock_kept > _CLOCK_SECONDS:
-            await self.call("put", lambda store: store.put(_CLOCK, repr(now)))
-            self._clock_kept = monotonic
+        # A doubt outlasts the process, which may be restarted every day.
+        if doubted != self._doubt_kept or (doubted is None and monotonic - self._clock_kept > _CLOCK_SECONDS):
+            text = msgspec.json.encode([now if doubted is None else self._clock.last, doubted]).decode()
+            await self.call("put", lambda store: store.put(_CLOCK, text))
+            self._clock_kept, self._doubt_kept = monotonic, doubted
         if retention != Retention():
             await self.call("compact", lambda store: store.compact(retention, believed))
 
