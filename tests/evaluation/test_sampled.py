@@ -109,6 +109,25 @@ def test_an_unknown_monitor_is_refused():
         SampledMeasure(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
 
 
+def test_some_validation_users_are_a_random_sample():
+    """Ids are in the order of the queries."""
+    rows = ItemLists.from_lists([[user % 5] for user in range(200)])
+    labels = ItemLists.from_lists([[5 + user % 7] for user in range(200)])
+    queries, asked = Queries(np.arange(200), rows, labels, rows), []
+
+    class Watched(Table):
+        def score(self, query, items):
+            asked.extend(query.users.tolist())
+            return super().score(query, items)
+
+    for seed in (0, 1):
+        measure = SampledMeasure(queries, NUM_ITEMS, num_users=200, seed=seed, monitor="sampled/ndcg@5")
+        asked.clear()
+        measure(Watched(), 20)
+        assert len(set(asked)) == 20
+        assert abs(np.mean(asked) - 100) < 40
+
+
 def test_validation_of_a_user_with_almost_all_items():
     """The fix names settings, because a training has no --sampled option; a seen label counts as one item, not two."""
     almost = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))

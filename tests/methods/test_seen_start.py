@@ -10,14 +10,18 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.blend import SEEN_WEIGHTS
 from beamwood.fitting.plan import Facts
+from beamwood.fitting.tree import seen_start
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
 from beamwood.models.terms.step_scale import STEP_SCALE
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.training.budget import Budget
 from beamwood.types import Query, SearchOptions
+from clocks import Clock
 
 SMALL = {
     "model.width": 16,
@@ -152,3 +156,24 @@ def test_counting_chooses_the_position_of_seen_items(case, method):
         for each in (chosen, plain)
     ]
     assert np.array_equal(others[0].items, others[1].items)
+
+
+def test_under_a_limit_a_random_part_of_the_users_judges(monkeypatch):
+    """Not those with the lowest ids, which may have come first."""
+    split, asked = leave_one_out(Dataset.from_log(log_of(0.0))), []
+
+    class Watched(PopularitySearcher):
+        def search(self, query, *given):
+            asked.append(query.users)
+            return super().search(query, *given)
+
+    searcher = Watched(split.train.item_counts)
+    monkeypatch.setattr(seen_start, "estimated_seconds", lambda *_: 200.0)
+    for seed in (0, 1):
+        budget = Budget(1000, clock=Clock())
+        seen_start.best_seen_start(
+            lambda weight: None, lambda: searcher, split.valid, "kept/f@20", seed=seed, budget=budget
+        )
+        assert len(asked[-1]) == 37
+        assert abs(asked[-1].mean() - split.valid.users.mean()) < 60
+    assert not np.array_equal(asked[0], asked[-1])

@@ -65,7 +65,7 @@ class Monitor:
 
 
 class Measure(Protocol):
-    """The metrics of a searcher on fixed queries, or on the first `num` of them (None: all).
+    """The metrics of a searcher on fixed queries, or on a fixed random part of `num` (None: all).
 
     `is_cut`: whether these are fewer than without the time limit.
     """

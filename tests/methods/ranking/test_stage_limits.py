@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import beamwood
-from beamwood.data import disjoint_users
+from beamwood.data import disjoint_users, leave_one_out
 from beamwood.fitting import blend, timed_validation
 from beamwood.fitting.ranking import stage_measure, two_stage
 from beamwood.fitting.stages import stage_candidates
@@ -94,3 +94,32 @@ def test_candidates_of_some_users_are_those_that_they_get_alone(dataset, first, 
     ours, theirs = some.best(second), alone.best(second)
     assert ours[0].facts() == pytest.approx(theirs[0].facts())
     assert ours[1] == pytest.approx(theirs[1])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_random_part_of_the_users_judges(dataset, first, clock, monkeypatch, seed):
+    """Equal numbers are equal users, also where the measure itself has left some out."""
+    split, retriever = leave_one_out(dataset), beamwood.load(first["leave-one-out"])
+    config, measures = STAGES_OF.Config(**STAGES), []
+    monkeypatch.setattr(stage_measure, "estimated_seconds", lambda *_: 60.0)
+    for limit in (100.0, None):
+        measure = stage_measure.StageMeasure(
+            retriever.searcher,
+            split.valid,
+            lambda queries: stage_candidates(retriever, queries, config),
+            num_candidates=30,
+            budget=Budget(limit, clock=clock),
+            seed=seed,
+        )
+        measures.append(measure)
+    cut, whole = measures
+    assert (len(cut), len(whole)) == (37, 300)
+    asked, best = [], blend.StageCandidates.best
+    monkeypatch.setattr(blend.StageCandidates, "best", lambda *given: asked.append(given[0].queries) or best(*given))
+    second = load_method("popularity").fitted(split).searcher
+    results = [measure(second, num) for num in (12, 37) for measure in measures]
+    for one, other in ((0, 1), (2, 3)):
+        assert np.array_equal(asked[one].users, asked[other].users)
+        assert results[one] == pytest.approx(results[other])
+        assert abs(asked[one].users.mean() - 150) < 100
+    assert set(asked[0].users) < set(asked[2].users)

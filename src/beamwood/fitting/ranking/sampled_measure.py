@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.sampled import NUM_NEGATIVES, SAMPLED_METRICS, Sampled, evaluate_sampled
@@ -44,9 +42,9 @@ class SampledMeasure:
         return len(self.queries)
 
     def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
-        """The metrics of all queries, or of the first `num`, whose lists are then drawn differently."""
+        """The metrics of all queries, or of `num` random ones, whose lists are then drawn differently."""
         if num not in self._lists:
-            self._lists[num] = self._drawn(self.queries.take(np.arange(num or 0)))
+            self._lists[num] = self._drawn(self.queries.sample(num or 0, seed=self.seed))
         values = evaluate_sampled(searcher, self._lists[num], ks=self.cuts)
         return {f"sampled/{name}": float(column.mean()) for name, column in values.items()}
 

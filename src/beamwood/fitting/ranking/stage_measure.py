@@ -20,6 +20,8 @@ _SHARE = 0.15
 class StageMeasure:
     """The metrics of a ranker's best blend with the retriever, on `queries`; a `fitting.choose.Measure`.
 
+    The first `num` queries are a random sample, drawn with `seed`.
+
     `retrieve`: retrieves the candidates of queries. Fewer queries are used where they would take too much of `budget`.
     """
 
@@ -31,13 +33,17 @@ class StageMeasure:
         *,
         num_candidates: int,
         budget: Budget,
+        seed: int,
     ) -> None:
         labelled, self.is_cut = queries.labelled(), False
+        self._order = np.random.default_rng(seed).permutation(len(labelled))
         k, needs = min(num_candidates, retriever.num_items), retriever.needs
         if budget.limited and len(labelled):
             # Two views: seen items kept and removed.
             seconds = 2 * estimated_seconds(
-                lambda num: retriever.search(labelled.take(np.arange(num)).query(needs), k), len(labelled), budget.clock
+                lambda num: retriever.search(labelled.take(self._order[:num]).query(needs), k),
+                len(labelled),
+                budget.clock,
             )
             num = budget.affordable(len(labelled), seconds, share=_SHARE, fewest=1)
             self.is_cut = num < len(labelled)
@@ -45,7 +51,10 @@ class StageMeasure:
                 budget.leave_out(
                     f"validation uses {num} of {len(labelled)} users: retrieving for all takes {seconds:.0f} s"
                 )
-                labelled = queries = labelled.take(np.arange(num))
+                kept = self._order[:num]
+                labelled = queries = labelled.take(np.sort(kept))
+                # The same order among those that are kept.
+                self._order = np.argsort(np.argsort(kept))
         self.labelled, self.whole = labelled, retrieve(queries)
 
     def __len__(self) -> int:
@@ -60,4 +69,4 @@ class StageMeasure:
 
     def _of(self, num: int | None) -> StageCandidates:
         """The candidates of the first `num` queries."""
-        return self.whole if num is None or num >= len(self) else self.whole.take(np.arange(num))
+        return self.whole if num is None or num >= len(self) else self.whole.take(np.sort(self._order[:num]))

@@ -299,6 +299,7 @@ def fit_stages(
         lambda queries: stage_candidates(first, queries, config),
         num_candidates=config.model.num_candidates,
         budget=Budget.of(options["time_limit"]),
+        seed=seed,
     )
     return _trained(task, first, split, config, measure, **options)
 

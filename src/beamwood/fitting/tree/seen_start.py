@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from beamwood.data.queries import Queries
 from beamwood.fitting.choose import Monitor
 from beamwood.training.budget import Budget, estimated_seconds
@@ -45,7 +43,7 @@ def best_seen_start(
         return float(kept.mean(kept.results(searcher(), users)).mean())
 
     if budget.limited:
-        labelled = _affordable(labelled, lambda users: measured(0.0, users), budget)
+        labelled = _affordable(labelled, lambda users: measured(0.0, users), budget, seed)
     best, value = 0.0, measured(0.0, labelled)
     for weight in _WEIGHTS:
         tried = measured(weight, labelled)
@@ -55,13 +53,13 @@ def best_seen_start(
     return best
 
 
-def _affordable(queries: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
-    """The first queries on which all weights can be measured within the time limit. Errors: not even two can be."""
+def _affordable(queries: Queries, measure: Callable[[Queries], float], budget: Budget, seed: int) -> Queries:
+    """Random queries on which all weights can be measured within the time limit. Errors: not even two can be."""
     whole = len(queries)
-    seconds = estimated_seconds(lambda num: measure(queries.take(np.arange(num))), whole, budget.clock)
+    seconds = estimated_seconds(lambda num: measure(queries.sample(num, seed=seed)), whole, budget.clock)
     num = budget.affordable(whole, seconds * (1 + len(_WEIGHTS)), share=_SHARE, fewest=_FEWEST)
     if num < whole:
         budget.leave_out(f"the initial weight of seen items is chosen on {num} of {whole} validation users")
-        queries = queries.take(np.arange(num))
+        queries = queries.sample(num, seed=seed)
     budget.require(seconds / whole * 2 * len(queries))
     return queries
