@@ -38,6 +38,22 @@ def test_the_command_line(market, first, tmp_path, capsys):
     assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
 
 
+def test_a_fit_that_trains_nothing_has_no_curve(market, tmp_path, capsys):
+    """The run beside the output is that of an earlier model."""
+    log, out = str(market / "log.parquet"), str(tmp_path / "out")
+    stages = ["fit", log, "--out", out, "--method", "two_stage", "--retriever", str(tmp_path / "first")]
+    shown = ["--html", str(tmp_path / "page.html"), "--json"]
+    assert main(["fit", log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
+    settings = [part for key, value in STAGES.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    curves = []
+    for more in ([*settings, "--set", "loop.max_steps=2"], ["--ranker", "cooccurrence", "--overwrite"]):
+        capsys.readouterr()
+        assert main([*stages, *more, *shown]) == 0
+        curves.append(json.loads(capsys.readouterr().out)["curve"])
+    assert curves[0]
+    assert curves[1] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -44,6 +44,7 @@ def demo(
     from beamwood.data.markets.synthetic import make_market
     from beamwood.methods import load_method
 
+    tree = load_method(METHODS[-1])
     for name in METHODS:
         load_method(name).check_installed()
     check_output(out, overwrite=overwrite)
@@ -52,7 +53,7 @@ def demo(
     measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
     document = measured.document() | {
         "market": market.config.model_dump(),
-        "curve": curve_of(load_method(METHODS[-1]), out),
+        "curve": curve_of(tree, tree.Config(), out),
         "configuration": config,
     }
     page = None

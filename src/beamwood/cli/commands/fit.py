@@ -188,7 +188,7 @@ def _fit_named(
     if asked.written.html is not None:
         from beamwood.report.fit import fit_page
 
-        document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
+        document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, config, out)}
         document |= {"split": data.rule, "num_items": len(data.dataset.items)}
         page = asked.written.html, fit_page(document)
     finish(document, lambda: print_fit(document, "beamwood", "evaluate", out), as_json=as_json, page=page)
@@ -215,10 +215,10 @@ def _budget(time_limit: str | None, method: str | None) -> Budget:
     return Budget(limit or TIME_LIMIT, name="the search")
 
 
-def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
-    """The metrics of the run beside the output, step by step; empty for a counting method."""
+def curve_of(method: Method, config: MethodConfig, out: str) -> list[dict[str, Any]]:
+    """The metrics of the run beside the output, step by step; empty where these settings train nothing."""
     path = path_beside(out, ".run") / "metrics.jsonl"
-    if not method.needs.steps or not os.path.exists(path):
+    if not method.needs.trains(config) or not os.path.exists(path):
         return []
     return [loads(line) for line in path.read_text().splitlines()]
 
