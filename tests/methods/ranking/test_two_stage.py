@@ -123,6 +123,23 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     assert np.array_equal(near.positions_ET, far.positions_ET)
 
 
+def test_targets_of_long_histories_are_drawn_in_blocks(dataset, first, monkeypatch):
+    """Memory is bounded, and the draws are those of a single block."""
+    task, drawn = task_of(dataset, first, **{"examples.horizon": 0, "examples.num_targets": 3}), []
+
+    class Watched(np.random.Generator):
+        def random(self, size):
+            drawn.append(np.prod(size))
+            return super().random(size)
+
+    for most in (2**22, 64, 1):
+        monkeypatch.setattr(two_stage, "_DRAWS_AT_A_TIME", most)
+        drawn.clear()
+        positions = task.task._target_positions(Watched(np.random.PCG64(1)))
+        assert np.array_equal(positions, task.positions_ET)
+        assert max(drawn) <= max(most, task.examples.source.lengths.max())
+
+
 def test_the_loss_equals_loops(dataset, first):
     task = task_of(dataset, first, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
     batch = task.batch(np.arange(12))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from beamwood.blocks import slices
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.features import encode_context
@@ -51,6 +52,8 @@ __all__ = ["StagesTask", "fit_stages"]
 # Training histories in one search, without and with a time limit.
 _SEARCHED_AT_A_TIME, _SEARCHED_UNDER_A_LIMIT = 1024, 128
 _ITEMS_AT_A_TIME = 2**18
+# Random numbers drawn at a time for the targets of histories.
+_DRAWS_AT_A_TIME = 2**22
 # The share of training pairs from which harmonising pays (two-stage bounds, the end of section 4).
 _LEAST_RECALL = 0.1
 
@@ -134,12 +137,16 @@ class StagesTask(SearchedTask[CandidateBatch]):
     def _target_positions(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """int64[E, T], the history entries that are targets: distinct ones while there are enough."""
         examples, config = self.examples, self.config.examples
-        ahead = examples.ahead(np.arange(len(examples)), config.horizon)
-        steps = np.argsort(rng.random((len(examples), ahead.max())), axis=1)
-        # Steps beyond the end are sorted last; then the others repeat in their places.
-        steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
-        turn = np.arange(config.num_targets)[None, :] % ahead[:, None]
-        return examples.stop[:, None] + np.take_along_axis(steps, turn, axis=1)
+        ahead_E = examples.ahead(np.arange(len(examples)), config.horizon)
+        positions_ET, width = np.empty((len(examples), config.num_targets), np.int64), int(ahead_E.max())
+        for rows in slices(len(examples), _DRAWS_AT_A_TIME // width):
+            ahead = ahead_E[rows, None]
+            steps = np.argsort(rng.random((len(ahead), width)), axis=1)
+            # Steps beyond the end are sorted last; then the others repeat in their places.
+            steps = np.take_along_axis(steps, np.argsort(steps >= ahead, axis=1, kind="stable"), axis=1)
+            turn = np.arange(config.num_targets)[None, :] % ahead
+            positions_ET[rows] = examples.stop[rows, None] + np.take_along_axis(steps, turn, axis=1)
+        return positions_ET
 
     def targets(self, rows: IndexArray) -> NDArray[np.int64]:
         """int64[B, T], the target items of the given examples."""
