@@ -11,6 +11,7 @@ import beamwood
 from beamwood.data import disjoint_users, leave_one_out
 from beamwood.fitting.ranking import two_stage
 from beamwood.methods import load_method
+from beamwood.steps import heard_by
 from beamwood.types import ItemLists, Query, SearchOptions
 from plans import planned
 from prepared import Prepared
@@ -103,6 +104,24 @@ def test_the_retriever_gets_the_whole_history(dataset, first, monkeypatch, bound
     settings = {"model.length": 4, "examples.max_examples": 90, "loss.negatives": "candidates"}
     task = task_of(dataset, first, **settings)
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task)])
+
+
+@pytest.mark.parametrize(("negatives", "shown"), [("candidates", [(400.0, 400)]), ("unseen", [])])
+def test_retrieving_for_training_histories_is_a_step(dataset, first, negatives, shown):
+    class Listener:
+        quiet, steps = False, []
+
+        def began(self, step): ...
+
+        def ended(self, step):
+            if step.words == "retrieving candidates for the training histories":
+                self.steps.append((step.done, step.total))
+
+        def told(self, line): ...
+
+    with heard_by(Listener()):
+        task_of(dataset, first, **{"loss.negatives": negatives})
+    assert Listener.steps == shown
 
 
 def test_targets_are_within_the_horizon(dataset, first):

@@ -181,10 +181,12 @@ class StagesTask(SearchedTask[CandidateBatch]):
         examples, until = self.examples.take(np.arange(self.num_retrieved or len(self.examples))), budget.left / 2
         lengths = examples.stop - examples.source.indptr[examples.users]
         found: list[tuple[NDArray[np.int32], BoolArray]] = []
-        for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
-            if found and self.num_retrieved is None and budget.left < until:
-                break
-            found.append(self._searched(rows))
+        with step("retrieving candidates for the training histories", len(examples)) as retrieving:
+            for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
+                if found and self.num_retrieved is None and budget.left < until:
+                    break
+                found.append(self._searched(rows))
+                retrieving.advance(len(rows))
         items, hits = zip(*found, strict=True)
         return np.concatenate(items), np.concatenate(hits)
 
@@ -297,8 +299,7 @@ def fit_stages(
     options = with_budget(options)
     if options.get("progress", True) and StagesTask.needs_searches(config):
         tell("retrieving candidates for the training histories before the first step")
-    with step("retrieving candidates for the training histories"):
-        task = StagesTask(split.train, config, first.searcher, score, tells=options.get("progress", True))
+    task = StagesTask(split.train, config, first.searcher, score, tells=options.get("progress", True))
     check_monitor(config.choose.monitor)
     measure = StageMeasure(
         first.searcher,
