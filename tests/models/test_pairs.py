@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from pydantic import ValidationError
 
 from beamwood.data.features import encode_columns, encode_context, fit_columns
 from beamwood.errors import ArtefactError
@@ -230,6 +231,16 @@ def test_context_adds_to_the_user_vector():
         assert_close(encoder.encode(encode_context(columns, frame, 3), 3), context)
         nothing = pl.DataFrame({"hour": [None], "device": [None]}, schema={"hour": pl.Int64, "device": pl.String})
         np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(encode_context(columns, nothing, 1), 1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "widths"),
+    [(din.Sizes, {"attention": (0,)}), (din.Sizes, {"mlp": (4, 0)}), (neumf.Sizes, {"layers": (0,)})],
+)
+def test_layers_without_units_are_refused(sizes, widths):
+    """A folder with such sizes, and arrays to match, cannot answer."""
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        sizes(**widths)
 
 
 def test_encoder_equals_loops():

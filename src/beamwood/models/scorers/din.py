@@ -14,7 +14,7 @@ from pydantic import Field
 
 from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, affine, linear, namespace, prelu
-from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.models.parameters import LayerWidth, Parameter, linear_parameters
 from beamwood.models.scorer import PairScore, Rows
 
 __all__ = ["SCORE", "Sizes", "attention_weights", "mlp_scores", "parameters"]
@@ -25,8 +25,8 @@ _SLOPE = 0.25
 class Sizes(declared.Sizes):
     """Those of DIN; the defaults are the two-stage study's."""
 
-    attention: tuple[int, ...] = Field((64, 16), min_length=1, description="widths of the attention layers")
-    mlp: tuple[int, ...] = Field((200, 80), description="widths of the layers above the attention")
+    attention: tuple[LayerWidth, ...] = Field((64, 16), min_length=1, description="widths of the attention layers")
+    mlp: tuple[LayerWidth, ...] = Field((200, 80), description="widths of the layers above the attention")
 
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:

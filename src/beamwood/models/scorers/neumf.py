@@ -13,7 +13,7 @@ from pydantic import Field
 
 from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, linear, namespace, relu
-from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.models.parameters import LayerWidth, Parameter, linear_parameters
 from beamwood.models.scorer import PairScore, Rows
 
 __all__ = ["SCORE", "Sizes"]
@@ -22,8 +22,8 @@ __all__ = ["SCORE", "Sizes"]
 class Sizes(declared.Sizes):
     """Those of NeuMF; its MLP reads 2 D values."""
 
-    factors: int = Field(8, ge=1, description="width of the embeddings of the product")
-    layers: tuple[int, ...] = Field((16, 8, 8), description="widths of the MLP layers")
+    factors: LayerWidth = Field(8, description="width of the embeddings of the product")
+    layers: tuple[LayerWidth, ...] = Field((16, 8, 8), description="widths of the MLP layers")
 
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:
