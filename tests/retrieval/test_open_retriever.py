@@ -156,6 +156,8 @@ def test_exported_vectors_have_new_items_and_no_erased_ones(kind, tmp_path):
         (lambda known: [NewItem(known[3])], "was fitted already"),
         (lambda known: [NewItem(17)], "is not of type String"),
         (lambda known: [NewItem("a", {"nobody": 1.0})], "'a' is a mixture of 'nobody', which is unknown"),
+        (lambda known: [NewItem("a", {known[0]: "x"})], "'a': a weight of its mixture is no number .*'x'"),
+        (lambda known: [NewItem("b", {known[0]: 1, known[1]: 10**400})], "'b': a weight of its mixture is no number"),
         (lambda known: [NewItem("a", cells={"colour": "red"})], "no item column 'colour'"),
         (lambda known: [NewItem("a", cells={"price": "dear"})], "price holds numbers"),
         (lambda known: [NewItem("a", cells={"brand": 4})], "brand=4 is neither text nor a list of text"),

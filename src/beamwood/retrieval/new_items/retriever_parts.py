@@ -80,6 +80,16 @@ def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:
         first = int(np.flatnonzero(indices < 0)[0])
         owner = new[int(np.searchsorted(np.cumsum(lengths), first, side="right"))]
         raise InputError(f"item {owner.item!r} is a mixture of {ids[first]!r}, which is unknown; name known items")
-    weights = np.array([weight for each in new for weight in each.mixture.values()], np.float32)
+    weights = np.concatenate([np.empty(0, np.float32), *map(_weights, new)])
     indptr = indptr_of(lengths)
     return Mixtures(ItemLists(indptr, indices.astype(np.int32)), weights)
+
+
+def _weights(new: NewItem) -> NDArray[np.float32]:
+    """The weights of its mixture. Errors: one that is no number."""
+    try:
+        return np.array(list(new.mixture.values()), np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"item {new.item!r}: a weight of its mixture is no number ({error}); give positive numbers"
+        ) from error
