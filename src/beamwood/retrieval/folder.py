@@ -95,6 +95,9 @@ def _opened(artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: 
     found: dict[str, Any] = {"searcher": searcher, "items": items, "columns": columns, "metadata": metadata}
     if "histories" in files:
         found["users"] = users = _ids(artefact, "users", verify=verify)
+        with restoring(folder, "users"):
+            if searcher.needs.users and len(users) > searcher.needs.num_users:
+                raise ArtefactError(f"it has {len(users)} users, the searcher {searcher.needs.num_users}")
         for name in ("histories", "rejected"):
             if name not in files:
                 continue
