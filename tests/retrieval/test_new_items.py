@@ -1,5 +1,7 @@
 """New items as mixtures of known items: a mixture of one item scores like it, and other items do not change."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -252,6 +254,17 @@ def test_leaves_of_searchers_in_use_are_not_overwritten():
     # Items accept leaves far from the preferred one, so all spare leaves are used.
     fourth = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(100, 100 + room)]))
     assert np.count_nonzero(fourth.tree.leaf_of_item[N:] >= 0) > room / 2
+
+
+def test_new_items_on_a_copy_leave_its_own_as_they_are():
+    first, query = with_items(tree_searcher(), Mixtures.of(TWINS)), queries()
+    for copied in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        before = copied.search(query, 20)
+        more = with_items(copied, Mixtures.of([{item: 1.0} for item in range(100, 140)]))
+        assert not np.isin(copied.tree.leaf_of_item[N:], more.tree.leaf_of_item[N:]).any()
+        after = copied.search(query, 20)
+        assert np.array_equal(before.items, after.items)
+        assert np.array_equal(before.scores, after.scores)
 
 
 def test_items_without_a_mixture_are_looked_at_only_where_others_run_out():

@@ -65,6 +65,10 @@ class ExtendedTree(TreeSearcher):
             self._standing[fitted.num_items + rows_O] = self.tree.shape.capacity + np.arange(len(rows_O))
             self._heaviest = of_leaves.heaviest()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy places its new items itself, as it shares no record of empty leaves with this searcher."""
+        return ExtendedTree, (self.fitted, self.mixtures)
+
     def known_query(self, query: Query) -> Query:
         """See `searchers.blend.Extending`."""
         return known_histories(query, self.fitted.num_items, self.mixtures)
