@@ -39,8 +39,8 @@ class PathNode:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """`path` from level 1 to the leaf; `parts`: the summands of the leaf's score by name; `attention`: the places of
-    the history, latest last, with their weights at the leaf.
+    """`path` from level 1 to the leaf; `parts`: the summands of the leaf's score by name, where scores are by path
+    those of its last step's logit; `attention`: the places of the history, latest last, with their weights at the leaf.
     """
 
     path: tuple[PathNode, ...]
