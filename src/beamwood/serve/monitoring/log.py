@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import sys
 import threading
 import time
@@ -93,8 +94,8 @@ class RequestLog:
 
 def _write(content: bytes) -> None:
     """Write past the buffer, which cannot be closed at the end of the process while a write waits for a reader."""
-    stream: Any = sys.stdout.buffer
-    stream, left = getattr(stream, "raw", stream), memoryview(content)
+    buffer: Any = sys.stdout.buffer
+    stream, left = buffer.raw if isinstance(buffer, io.BufferedWriter) else buffer, memoryview(content)
     while left:
         count = stream.write(left)
         if count is None:
