@@ -323,6 +323,8 @@ def test_a_doubt_outlasts_restarts():
     assert again.believed(now + 9 * DAY, 8.0) < now + 9 * DAY, "another jump is no end of the doubt"
     assert again.believed(now + DAY, 7.0 + DAY - up) == now + DAY
     assert again.doubted is None
+    jumped = Clock(first.last, now + 900 * DAY, 7.0, first.doubted)
+    assert jumped.believed(now + 900 * DAY, 7.0) < now + 9 * DAY, "a jump while nothing ran is another doubt"
     set_back = Clock(NOW, now - 1.5 * DAY, 7.0, first.doubted)
     assert set_back.believed(now - 1.5 * DAY, 7.0) < now - 1.5 * DAY
     assert set_back.doubted == now - 1.5 * DAY, "it is another doubt"

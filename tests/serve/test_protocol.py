@@ -282,6 +282,9 @@ def test_many_offers_in_one_packet(server):
         b"POST /v1/recommend HTTP/1.1\r\nno header\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET http://[ HTTP/1.1\r\nhost: x\r\n\r\n",
+        # A body at fault, of requests that would be answered and that would be refused by their type.
+        request(b"zz\r\n", b"transfer-encoding: chunked"),
+        request(b"zz\r\n", b"transfer-encoding: chunked", kind=b"text/plain"),
     ],
 )
 def test_malformed_http_is_refused_like_any_request(tmp_path, sent):

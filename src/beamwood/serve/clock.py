@@ -22,8 +22,8 @@ class Clock:
     def __init__(self, last: float | None, now: float, monotonic: float, doubted: float | None = None) -> None:
         self.last = now if last is None else last
         """The time that was believed last."""
-        # A clock that was set back since is not the one that was doubted.
-        self.doubted = doubted if doubted is not None and doubted <= now else None
+        # A clock that was set back since, or jumped further, is not the one that was doubted.
+        self.doubted = doubted if doubted is not None and doubted <= now < doubted + 2 * DAY else None
         """The wall clock's own time at which the doubt began, None while it is believed."""
         self._since = monotonic
         # The start of the doubt by the other clock, as a further jump must not end it.

@@ -187,9 +187,14 @@ class HistoryGateway:
         self._erased |= found
         self._erased_until = max(found.values(), default=self._erased_until)
 
-    async def is_as_before(self, owner: Owner, erased: float | None, seq: int | None) -> bool:
-        """Whether an owner's history of a tombstone and a seq was neither erased nor merged since, as far as known."""
-        found = await self._read_soon(lambda: self._open().history(owner, last=0))
+    async def is_as_before(
+        self, owner: Owner, erased: float | None, seq: int | None, milliseconds: int | None = None
+    ) -> bool:
+        """Whether an owner's history of a tombstone and a seq was neither erased nor merged since, as far as known.
+
+        `milliseconds`: the caller's deadline.
+        """
+        found = await self._read_soon(lambda: self._open().history(owner, last=0), milliseconds)
         if found is None:
             found = Stored(seq=seq or 0, erased=self._erased.get(owner))
         return (found.erased or -math.inf) <= (erased or -math.inf) and found.seq >= (seq or 0)
@@ -251,7 +256,7 @@ class HistoryGateway:
         now, monotonic, retention = time.time(), time.monotonic(), self._settings.retention
         if self._clock is None:
             kept = await self.call("read", lambda store: store.get(_CLOCK))
-            last, self._doubt_kept = (None, None) if kept is None else msgspec.json.decode(kept, type=_Kept)
+            last, self._doubt_kept = _read_clock(kept)
             self._clock = Clock(last, now, monotonic, self._doubt_kept)
         was_doubted, believed = self._is_doubted, self._clock.believed(now, monotonic)
         doubted = self._clock.doubted
@@ -272,6 +277,13 @@ class HistoryGateway:
             pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
+
+
+def _read_clock(text: str | None) -> _Kept | tuple[None, None]:
+    """The stored clock; none where there is none that can be read."""
+    with suppress(msgspec.DecodeError):
+        return (None, None) if text is None else msgspec.json.decode(text, type=_Kept)
+    return None, None
 
 
 def _beside(pool: ThreadPoolExecutor, work: Callable[[], _Result]) -> asyncio.Future[_Result]:

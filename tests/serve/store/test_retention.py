@@ -48,13 +48,28 @@ def test_appends_have_their_turn_between_a_few_thousand_deletions(
     assert sum(steps) == 9000 - 41 * 3
 
 
+def test_owners_without_too_many_events_are_a_few_at_a_time(writing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at, which takes time too."""
+    writing.append([Event(user, 0, NOW) for user in range(90)]).result(60)
+    real, turns = writing._writer.call, list[None]()
+
+    def call(work: Callable[[], Any]) -> Any:
+        turns.append(None)
+        return real(work)
+
+    monkeypatch.setattr(writing._writer, "call", call)
+    assert writing.compact(FEW, NOW) == 0
+    assert len(turns) >= 4
+
+
 @pytest.mark.parametrize("retention", [FEW, Retention(keep_days=1.0), Retention(keep_events=5, keep_days=1.0)])
 def test_what_a_compaction_leaves_is_deleted_by_later_ones(
     retention: Retention, writing: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("sql", "redis"):
         monkeypatch.setattr(f"beamwood.serve.store.{module}._AT_ONCE", 7)
-        monkeypatch.setattr(f"beamwood.serve.store.{module}._TURNS", 2)
+        # One turn a call.
+        monkeypatch.setattr(f"beamwood.serve.store.{module}._LONGEST", -1.0)
     monkeypatch.setattr("beamwood.serve.store.redis._OWNERS_AT_ONCE", 2)
     twin = MemoryStore()
     # Every second owner's events come in the reverse order of their times.
@@ -65,10 +80,9 @@ def test_what_a_compaction_leaves_is_deleted_by_later_ones(
         store.append(events).result(60)
     now = NOW + DAY
     expected = twin.compact(retention, now)
-    counts = [writing.compact(retention, now, owners=4) for _ in range(60)]
+    counts = [writing.compact(retention, now, owners=4) for _ in range(120)]
     assert sum(counts) == expected
-    # A call of Redis ends once it has deleted as many as two full turns.
-    assert max(counts) < 3 * 7
+    assert max(counts) <= 7
     for user in range(9):
         assert writing.history(user) == twin.history(user)
     # All keys are known for a day.
@@ -81,7 +95,7 @@ def test_keys_are_forgotten_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.
     with closing(open_store(f"sqlite:{tmp_path / 'events.db'}")) as store:
         store.append(events).result(60)
         assert store.compact(FEW, NOW) == 30
-        monkeypatch.setattr("beamwood.serve.store.sql._TURNS", 1)
+        monkeypatch.setattr("beamwood.serve.store.sql._LONGEST", -1.0)
         known = [len(store._read("select 1 from beamwood_spent"))]
         for _ in range(3):
             store.compact(FEW, NOW + 2 * DAY)

@@ -237,10 +237,16 @@ class _Served(HttpToolsProtocol):
         self._settle()
         self._break_off()
         self._has_ended, self._in_head = True, False
+        # What was read of the request at fault is not answered too.
+        self._asked = None
         self.transport.write(self.elsewhere.refused((), problem).whole((), keep_alive=False))
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._timer = self.loop.call_later(_LAST_SECONDS, self.transport.abort)
+        self._timer = self.loop.call_later(_LAST_SECONDS, self._close)
+
+    def _close(self) -> None:
+        """Close the connection at once, or when what is written was read."""
+        (self.transport.close if self.transport.get_write_buffer_size() else self.transport.abort)()
 
     def _break_off(self) -> None:
         """Tell the request that is being answered that its client has left."""

@@ -121,7 +121,7 @@ class FirstEvents:
         fresh, self._uncounted = self._uncounted, Counter()
         try:
             self._seen |= await self._count(dict.fromkeys(self._owners, 0) | fresh)
-        except Problem:
+        except BaseException:
             self._uncounted.update(fresh)
             raise
 
@@ -144,7 +144,9 @@ class FirstEvents:
             for item, counts in near.items():
                 found = learned.items.get(item)
                 if found is not None and not found.gone:
-                    learned.items[item] = _with_near(snapshot, found, counts, len(owners[item]))
+                    # After a write whose outcome is unknown, or was not awaited, they may be counted already.
+                    events = min(found.events + len(owners[item]), max(found.events, self._seen[item]))
+                    learned.items[item] = _with_near(snapshot, found, counts, events)
 
         try:
             await self._catalogue.change(change)
@@ -167,13 +169,13 @@ def _passed(events: int) -> int:
     return sum(events >= number for number in REFRESHED_AT)
 
 
-def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int], more: int) -> CatalogueItem:
-    """With what stood near `more` events, of known items."""
+def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int], events: int) -> CatalogueItem:
+    """With what stood near further events, of known items, and the number of all."""
     near = Counter(dict(item.near)) + Counter(counts)
     ids = list(near)
     places, fitted = indices_of(snapshot.names.items, ids).tolist(), num_known(snapshot.searcher)
     known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < fitted]
-    return structs.replace(item, near=known, events=item.events + more)
+    return structs.replace(item, near=known, events=events)
 
 
 def counted_together(store: HistoryStore, more: Mapping[Id, int], is_done: Callable[[Id], bool]) -> dict[Id, int]:

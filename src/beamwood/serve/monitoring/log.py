@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import select
 import sys
 import threading
 import time
@@ -99,5 +100,6 @@ def _write(content: bytes) -> None:
     while left:
         count = stream.write(left)
         if count is None:
-            raise BlockingIOError("the standard output is full")
-        left = left[count:]
+            # A pipe that others set not to block: half a line would spoil the next one.
+            select.select([], [stream], [])
+        left = left[count or 0 :]

@@ -170,8 +170,8 @@ class Outcomes:
             at = self._clock.at(time.time(), time.monotonic())
             try:
                 await histories.call("note", lambda store: store.note(fresh, seconds, at))
-            except Problem:
-                # The latest are written in the next round; of one that is written twice the first counts.
+            except BaseException:
+                # They are written in the next round, or at the end; of one that is written twice the first counts.
                 self._fresh = deque([*fresh, *self._fresh], maxlen=_MOST_WAITING)
                 raise
             self._stored_at = now
@@ -180,7 +180,7 @@ class Outcomes:
             follow = self._follows.popleft()
             try:
                 missed = await self._missed(follow)
-            except Problem:
+            except BaseException:
                 self._follows.appendleft(follow)
                 raise
             if missed is not None and misses < _MOST_MISSES:

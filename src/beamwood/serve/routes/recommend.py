@@ -101,7 +101,8 @@ async def _next_page(service: Service, body: Recommend, request_id: str, *, bega
     """The page of a cursor. Errors: `Problem`; it is gone where its owner was erased since, or merged into a user."""
     rest = rest_asked(body, service.secret)
     owner = None if rest.owner is None else read_owner(rest.owner)
-    if owner is not None and not await service.histories.is_as_before(owner, rest.erased, rest.seq):
+    histories = service.histories
+    if owner is not None and not await histories.is_as_before(owner, rest.erased, rest.seq, body.deadline_ms):
         raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
     answer, snapshot = next_page(service.models.find, body, rest, service.secret, request_id)
     chosen, arm = service.experiments.chosen(owner, service.models.answering())

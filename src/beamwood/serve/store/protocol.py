@@ -197,7 +197,7 @@ class HistoryStore(Protocol):
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         """Apply the retention to the next `owners` owners, in turn over calls; return the number of deleted events.
 
-        Appends wait for a few thousand deleted events at most; what is beyond tens of thousands is left to later calls.
+        Appends wait for a few thousand deleted events at most. A call takes seconds; what is left is for later ones.
         Their identities are known for `KEY_SECONDS` more, or until their owner is erased: sent again they are
         duplicates.
         """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -42,8 +43,8 @@ _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
 # The settings that determine whether an acknowledged write is on disk, and stays.
 _KEEPING = ("append*", "maxmemory*")
 _SEQ_DIGITS, _IDENTITY = 16, 16
-# Events that a pipeline of `compact` deletes, as writes wait for it, its owners, and the full pipelines of a call.
-_AT_ONCE, _OWNERS_AT_ONCE, _TURNS = 2000, 20, 25
+# Events that a pipeline of `compact` deletes, as writes wait for it, its owners, and the seconds of a call.
+_AT_ONCE, _OWNERS_AT_ONCE, _LONGEST = 2000, 20, 5.0
 # Timeout of the server in seconds.
 _SECONDS = 2.0
 # Above every sequence number and count; numbers of a script are exact up to here.
@@ -180,14 +181,16 @@ class RedisStore:
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         if not self._left:
             self._cursor, self._left = self._owners(self._cursor, owners)
-        gone = 0
-        while self._left and gone < _TURNS * _AT_ONCE:
+        gone, until = 0, time.monotonic() + _LONGEST
+        while self._left:
             # Between pipelines the writes that wait have their turn.
             some = self._left[:_OWNERS_AT_ONCE]
             most = _AT_ONCE // len(some)
             counts = self._write(partial(self._trim, some, most, retention, now))
             more = [name for name, count in zip(some, counts, strict=True) if count == most]
             gone, self._left = gone + sum(counts), more + self._left[len(some) :]
+            if time.monotonic() > until:
+                break
         return gone
 
     def _trim(self, names: list[str], most: int, retention: Retention, now: float) -> list[int]:

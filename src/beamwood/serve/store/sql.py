@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -57,8 +58,8 @@ _FORGET = """
 delete from beamwood_spent where identity in (
   select identity from beamwood_spent where time < ? order by time limit ?)
 """
-# Rows that a transaction of `compact` deletes, as writes wait for it, and the transactions of a call.
-_AT_ONCE, _TURNS = 2000, 25
+# Rows that a transaction of `compact` deletes, as writes wait for it, its owners, and the seconds of a call.
+_AT_ONCE, _OWNERS_AT_ONCE, _LONGEST = 2000, 20, 5.0
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = f"""
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
@@ -213,11 +214,11 @@ class SqlStore(ABC):
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         names = [name for (name,) in self._read(_SOME_OWNERS, (self._turn, owners))]
-        left, gone = deque(names), 0
-        for _ in range(_TURNS):
+        left, gone, until = deque(names), 0, time.monotonic() + _LONGEST
+        while True:
             # Between transactions the writes that wait have their turn.
             gone += self._writer.call(lambda: self._transaction(lambda cursor: _compact(cursor, left, retention, now)))
-            if not left:
+            if not left or time.monotonic() > until:
                 break
         done = names[: len(names) - len(left)]
         if not left:
@@ -300,8 +301,8 @@ def _compact(cursor: Cursor, names: deque[str], retention: Retention, now: float
     deleted events.
     """
     cursor.execute(_FORGET, (now - KEY_SECONDS, _AT_ONCE))
-    room, gone = _AT_ONCE - cursor.rowcount, 0
-    while names and room > 0:
+    room, gone, last = _AT_ONCE - cursor.rowcount, 0, len(names) - _OWNERS_AT_ONCE
+    while len(names) > max(0, last) and room > 0:
         found = _beyond(cursor, names[0], retention, now, room)
         if found:
             latest = names[0], *found[-1]
