@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -113,6 +114,25 @@ def test_repeated_items_are_masked_once():
     ):
         known = Prepared(TwoTowerTask(train, planned(Config(**settings), train)), seed=0).known
         assert [row.tolist() for row in known] == ([[0, 1], [0, 2]] if masks else [[], []])
+
+
+def test_the_hardest_negatives_of_the_example_are_not_the_users_own_items(dataset):
+    own, given = load_method(str(Path(__file__).parents[1] / "one_file" / "hardest_negatives.py")), []
+
+    class Watched(type(own.fit.keywords["sampler"])):
+        def losses(self, pairs, generator):
+            given.append(pairs)
+            return super().losses(pairs, generator)
+
+    config = planned(own.Config(**read_by(own, SMALL)), dataset)
+    task = Prepared(TwoTowerTask(dataset, config, Watched()), seed=0)
+    batch = task.batch(np.arange(0, 640, 10))
+    task.loss(batch)
+    (pairs,) = given
+    candidates = pairs.candidates_C.numpy()
+    expected = [np.isin(candidates, dataset.histories[user]) for user in batch.users_B.tolist()]
+    assert 0 < np.mean(expected) < 1
+    np.testing.assert_array_equal(pairs.masked_BC.numpy(), expected)
 
 
 def skewed_tasks(config, *others):

@@ -8,8 +8,15 @@ from functools import partial
 
 import torch
 
+from beamwood.fitting.vectors.tower_settings import TowerConfig, TowerLossSettings
 from beamwood.methods.two_tower import METHOD as TWO_TOWER
 from beamwood.sampling.in_batch import InBatchSampler
+
+
+class Config(TowerConfig):
+    """The user's other items, which have the highest scores, are no negatives."""
+
+    loss: TowerLossSettings = TowerLossSettings(mask_known=True)
 
 
 @dataclass
@@ -25,4 +32,10 @@ class Hardest(InBatchSampler):
         return among_B - pairs.positive_B
 
 
-METHOD = replace(TWO_TOWER, name="two-tower-hardest", fit=partial(TWO_TOWER.fit, sampler=Hardest()))
+METHOD = replace(
+    TWO_TOWER,
+    name="two-tower-hardest",
+    Config=Config,
+    fit=partial(TWO_TOWER.fit, sampler=Hardest()),
+    presets={},
+)

@@ -20,7 +20,7 @@ from beamwood.fitting.settings import (
 from beamwood.fitting.vectors.settings import EncoderModelSettings, HorizonConfig, VectorConfig, sizes_by, validations
 from beamwood.models.encoders import AnySizes, EncoderName
 
-__all__ = ["TowerConfig"]
+__all__ = ["TowerConfig", "TowerLossSettings"]
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split

@@ -264,7 +264,8 @@ def fit_towers(
 
     Matrix factorisation (`model.user_tower="mf"`) needs known users, and so a split that keeps users in training
     (leave-one-out, time or boundary); users without a training event get the mean user vector. `sampler`: replaces that
-    of `loss.negatives`. Errors: `InputError` on columns that do not exist, and on what the sampler must not return.
+    of `loss.negatives`; the mask and the plan still follow `loss.mask_known` and `loss.negatives`. Errors: `InputError`
+    on columns that do not exist, and on what the sampler must not return.
     """
     check_part("sampler", sampler, isinstance(sampler, InBatchSampler), "an object of InBatchSampler, such as Mine()")
     task = TwoTowerTask(split.train, config, sampler)
