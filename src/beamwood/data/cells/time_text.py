@@ -37,6 +37,8 @@ _OFFSETS = {
     "EEST": "+03:00",
 }
 _ZONE = r"([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)[\])]?$"
+# What may stand before a comment in brackets; two digits alone are an offset only behind a clock, not in a date.
+_OFFSET = rf":\d{{2}}(?:[.,]\d+)? ?[+-]\d{{2}}|[+-]\d{{2}}:?\d{{2}}|(?:\d|\b)(?i:{'|'.join(_OFFSETS)})"
 _MOST_ZONES = 100
 _DATES = ("%Y-%m-%d", "%d %B %Y", "%B %d %Y", "%d-%B-%Y")
 _CLOCKS = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
@@ -166,7 +168,7 @@ def _format_of(match: re.Match[str], first: str, second: str) -> str:
 def _plain(column: pl.Expr) -> pl.Expr:
     """Normalised text: single blanks, hyphens in dates, no weekday, comma or comment on an offset, days as 00:00."""
     text = column.str.strip_chars().str.replace(r"^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?,? ", "")
-    text = text.str.replace(r"([+-]\d{2}:?\d{2}|GMT|UTC)\s*\([A-Za-z ]+\)$", "${1}")
+    text = text.str.replace(rf"({_OFFSET})\s*\([A-Za-z ]+\)$", "${1}")
     text = text.str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
     # Unix and Java print the zone before the year.
     text = text.str.replace(r"^([A-Za-z]+ +\d{1,2}) (\d{2}:\d{2}:\d{2}) ([A-Z]{1,5}) (\d{4})$", "${1} ${4} ${2} ${3}")
