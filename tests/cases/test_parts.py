@@ -33,8 +33,30 @@ def test_linked_files_and_folders_are_read(folder):
         log = read_log(source)
         assert len(log.frame) == 18
         assert log.report.notes == (READ,)
+
+
+def test_a_second_name_of_a_file_is_told_and_not_read(folder):
+    """A link beside its file, which comes first in the order of names, and two ways to a file elsewhere."""
+    (folder / "0.csv").symlink_to("b.csv")
     (folder / "d.csv").symlink_to(folder.parent / "elsewhere/c.csv")
-    assert len(read_log(folder).frame) == 24
+    for source in sources(folder):
+        log = read_log(source)
+        assert len(log.frame) == 18
+        assert log.report.notes[1] == "left out beside them: " + ", ".join(
+            f"{name} (a second name of a file)" for name in ("0.csv", "c.csv")
+        )
+    (folder / "d.csv").unlink()
+    for source, rows in ((folder, 18), (folder / "*.csv", 12)):
+        log = read_log(source)
+        assert len(log.frame) == rows
+        assert log.report.notes[1] == "left out beside them: 0.csv (a second name of a file)"
+
+
+def test_a_file_of_a_known_ending_counts_before_one_of_none(tmp_path):
+    """As in a cache that keeps contents under their checksums."""
+    ROWS.write_csv(tmp_path / "3b2c")
+    (tmp_path / "log.csv").symlink_to("3b2c")
+    assert len(read_log(tmp_path).frame) == 6
 
 
 def test_a_link_to_nothing_is_refused(folder):

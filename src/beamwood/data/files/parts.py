@@ -98,8 +98,8 @@ class TableFiles:
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
     """The parts in a folder, or of a pattern such as "logs/*.csv" unless a file has that name; None for anything else.
 
-    Hidden names and those that begin with "_" are skipped, unless the pattern asks for them. A folder that links lead
-    to by several ways is read once. Errors: no part; parts of several kinds.
+    Hidden names and those that begin with "_" are skipped, unless the pattern asks for them. What links lead to by
+    several ways is read once. Errors: no part; parts of several kinds.
     """
     is_folder = os.path.isdir(path)
     if is_folder:
@@ -110,7 +110,7 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
         found, again = _files_like(path, root)
     else:
         return None
-    files = [file for file in found if suffix_of(file.name) is not None]
+    files, names = _each_once([file for file in found if suffix_of(file.name) is not None])
     kinds = Counter(suffix_of(file.name) for file in files)
     if not kinds:
         what = "is a folder without" if is_folder else "names no"
@@ -121,7 +121,7 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
         below = any(file.parent != root for file in files if suffix_of(file.name) == most[1:])
         such = os.path.join(glob.escape(path), "**" if below else "", most) if is_folder else most
         raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as {such!r}")
-    left_out = [*again, *(file.name for file in found if suffix_of(file.name) is None)]
+    left_out = [*again, *names, *(file.name for file in found if suffix_of(file.name) is None)]
     return TableFiles(path, files, left_out, root)
 
 
@@ -169,6 +169,15 @@ def _files_like(pattern: str, root: Path) -> tuple[list[Path], list[str]]:
     return [file for file in found if file.parent in kept], _met_again(sorted(again))
 
 
+def _each_once(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The files, each by its name with the fewest links, and in words the other names."""
+    ways = dict[str, Path]()
+    for file in sorted(files, key=_links):
+        ways.setdefault(os.path.realpath(file), file)
+    kept = set(ways.values())
+    return sorted(kept), [f"{file.name} (a second name of a file)" for file in files if file not in kept]
+
+
 def _root_of(pattern: Path) -> Path:
     """The folder in front of the first wildcard."""
     fixed = takewhile(lambda part: not glob.has_magic(_ESCAPED.sub("", part)), pattern.parts)
@@ -179,8 +188,8 @@ def _has_underscore(path: Path, root: Path) -> bool:
     return any(part.startswith("_") for part in path.parts[len(root.parts) :])
 
 
-def _links(folder: Path) -> tuple[int, Path]:
-    return sum(os.path.islink(each) for each in (folder, *folder.parents)), folder
+def _links(path: Path) -> tuple[int, Path]:
+    return sum(os.path.islink(each) for each in (path, *path.parents)), path
 
 
 def _met_again(folders: Iterable[Path]) -> list[str]:
