@@ -84,6 +84,16 @@ def test_a_folder_with_two_ways_is_read_once(folder, target):
         assert log.report.notes[0] == READ
 
 
+def test_two_links_that_lead_back_end(folder):
+    """Each file has a trillion paths by them."""
+    for name in ("one", "two"):
+        (folder / name).symlink_to(".")
+    for pattern in ("**/*.csv", "**", "**/**/*.csv"):
+        assert len(read_log(folder / pattern).frame) == 18
+    with pytest.raises(InputError, match="names no files of a known ending"):
+        read_log(folder / "**/*.parquet")
+
+
 def test_a_second_name_of_a_part_is_told(tmp_path):
     for day in (1, 2):
         (tmp_path / f"log/zone={day}").mkdir(parents=True)

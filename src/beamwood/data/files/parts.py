@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ _SHOWN = 3
 # Hive's folder name for rows with a null key.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FILES = 20_000
+_SKIPPED = (".", "_")
 # Folders by which a table says which of its files still count.
 _KEPT_BY = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 # A character of a name that `glob.escape` wrote in brackets.
@@ -134,39 +135,66 @@ def _files_below(path: str) -> tuple[list[Path], list[str]]:
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read ({error.strerror}); name the folder of the log's parts")
 
-    found, again, seen, starts = list[Path](), list[Path](), set[str](), [path]
+    found, again = list[Path](), list[Path]()
+    for folder, inner, names in _walk(path, _SKIPPED, again, refuse):
+        for kept_by in _KEPT_BY.keys() & set(inner):
+            raise InputError(
+                f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write "
+                "the rows that count to Parquet, and give that"
+            )
+        found += [Path(folder, name) for name in names if not name.startswith(_SKIPPED)]
+        if len(found) > _MOST_FILES:
+            raise InputError(f"{path} holds more than {_MOST_FILES:,} files; name the folder of the log's parts")
+    return sorted(found), _met_again(again)
+
+
+def _walk(
+    path: str, skipped: tuple[str, ...], again: list[Path], onerror: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """A folder and those below it as `os.walk` has them, each once, and linked ones too; `again` gets second ways.
+
+    Folders whose names begin with one of `skipped` are not entered.
+    """
+    seen, starts = set[str](), [path]
     # Links to folders are followed last, so that a folder is met by its own name first.
     for start in starts:
-        for folder, inner, names in os.walk(start, onerror=refuse):
+        for folder, inner, names in os.walk(start, onerror=onerror):
             if os.path.realpath(folder) in seen:
                 again.append(Path(folder))
                 inner.clear()
                 continue
             seen.add(os.path.realpath(folder))
-            for kept_by in _KEPT_BY.keys() & set(inner):
-                raise InputError(
-                    f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write "
-                    "the rows that count to Parquet, and give that"
-                )
-            inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+            yield folder, inner, names
+            inner[:] = sorted(name for name in inner if not name.startswith(skipped))
             starts += (each for each in (os.path.join(folder, name) for name in inner) if os.path.islink(each))
-            found += [Path(folder, name) for name in names if not name.startswith((".", "_"))]
-            if len(found) > _MOST_FILES:
-                raise InputError(f"{path} holds more than {_MOST_FILES:,} files; name the folder of the log's parts")
-    return sorted(found), _met_again(again)
 
 
 def _files_like(pattern: str, root: Path) -> tuple[list[Path], list[str]]:
     """The files of a pattern, sorted, and in words the folders met again by a link."""
-    found = sorted(Path(each) for each in glob.glob(pattern, recursive=True) if not os.path.isdir(each))
-    if not _has_underscore(Path(pattern), root):
+    again, asked = list[Path](), _has_underscore(Path(pattern), root)
+    paths = _matching(pattern, _SKIPPED[:1] if asked else _SKIPPED, again)
+    found = sorted({Path(each) for each in paths if not os.path.isdir(each)})
+    if not asked:
         found = [file for file in found if not _has_underscore(file, root)]
     ways = dict[str, Path]()
     for folder in sorted({file.parent for file in found}, key=_links):
         ways.setdefault(os.path.realpath(folder), folder)
     kept = set(ways.values())
-    again = {file.parent for file in found if file.parent not in kept}
+    again += (file.parent for file in found if file.parent not in kept)
     return [file for file in found if file.parent in kept], _met_again(sorted(again))
+
+
+def _matching(pattern: str, skipped: tuple[str, ...], again: list[Path]) -> Iterator[str]:
+    """The paths of a pattern, as `glob` has them, but "**" enters a folder once, so that links in a circle end."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    place = parts.index("**")
+    rest = parts[place + 1 :] or ("*",)
+    for start in glob.iglob(str(Path(*parts[:place]))):
+        for folder, _, _ in _walk(start, skipped, again):
+            yield from _matching(os.path.join(glob.escape(folder), *rest), skipped, again)
 
 
 def _each_once(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
