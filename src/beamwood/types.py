@@ -272,12 +272,12 @@ class SearchOptions:
 class QueryNeeds:
     """What a searcher reads besides histories.
 
-    `users`: it needs user indices below `num_users` (0: no user is known), or -1 for an unknown user; `context`: the
+    `users`: it needs user indices below `num_users` (None: it does not say), or -1 for an unknown user; `context`: the
     columns that it reads; `or_history`: an unknown user is answered by the history alone.
     """
 
     users: bool = False
-    num_users: int = 0
+    num_users: int | None = None
     context: tuple[ContextColumn, ...] = ()
     or_history: bool = False
 
@@ -293,10 +293,10 @@ class QueryNeeds:
 
     @classmethod
     def joined(cls, parts: Iterable[QueryNeeds]) -> Self:
-        """The needs of all parts together."""
+        """The needs of all parts together, for users that each part knows."""
         needs = list(parts)
         columns = {column.key: column for each in needs for column in each.context}
-        num_users = max((each.num_users for each in needs), default=0)
+        num_users = min((each.num_users for each in needs if each.users and each.num_users is not None), default=None)
         users, alone = any(each.users for each in needs), any(each.users_alone for each in needs)
         return cls(users, num_users, tuple(columns.values()), users and not alone)
 

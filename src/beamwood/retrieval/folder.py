@@ -96,8 +96,9 @@ def _opened(artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: 
     if "histories" in files:
         found["users"] = users = _ids(artefact, "users", verify=verify)
         with restoring(folder, "users"):
-            if searcher.needs.users and len(users) > searcher.needs.num_users:
-                raise ArtefactError(f"it has {len(users)} users, the searcher {searcher.needs.num_users}")
+            needs = searcher.needs
+            if needs.users and needs.num_users is not None and len(users) > needs.num_users:
+                raise ArtefactError(f"it has {len(users)} users, the searcher {needs.num_users}")
         for name in ("histories", "rejected"):
             if name not in files:
                 continue
