@@ -161,7 +161,13 @@ def test_exported_vectors_have_new_items_and_no_erased_ones(kind, tmp_path):
         (lambda known: [NewItem("a", cells={"colour": "red"})], "no item column 'colour'"),
         (lambda known: [NewItem("a", cells={"price": "dear"})], "price holds numbers"),
         (lambda known: [NewItem("a", cells={"brand": 4})], "brand=4 is neither text nor a list of text"),
-        (lambda known: [NewItem("a", {known[0]: -1.0})], "positive number"),
+        *(
+            (
+                lambda known, weight=weight: [NewItem("c"), NewItem("a", {known[0]: weight})],
+                "'a': .* no positive number",
+            )
+            for weight in (-1.0, 0, None, float("nan"), float("inf"), [1.0])
+        ),
     ],
 )
 def test_invalid_new_items_are_refused(made, message):

@@ -72,7 +72,7 @@ def with_mixtures(
 
 
 def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:
-    """The mixtures by index. Errors: one of an unknown item, naming the new item."""
+    """The mixtures by index. Errors: one of an unknown item or with a wrong weight, naming the new item."""
     lengths = [len(each.mixture) for each in new]
     ids = [item for each in new for item in each.mixture]
     indices = known.encode(ids, on_unknown="ignore")
@@ -86,10 +86,13 @@ def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:
 
 
 def _weights(new: NewItem) -> NDArray[np.float32]:
-    """The weights of its mixture. Errors: one that is no number."""
+    """The weights of its mixture. Errors: one that is no positive number."""
     try:
-        return np.array(list(new.mixture.values()), np.float32)
+        weights = np.array(list(new.mixture.values()), np.float32)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"item {new.item!r}: a weight of its mixture is no number ({error}); give positive numbers"
         ) from error
+    if weights.ndim != 1 or not np.isfinite(weights).all() or (weights <= 0).any():
+        raise InputError(f"item {new.item!r}: a weight of its mixture is no positive number; give positive numbers")
+    return weights
