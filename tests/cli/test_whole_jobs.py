@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import beamwood as package
+from beamwood.artefact import replace as replacing
 from beamwood.errors import InputError
 from beamwood.retrieval.batch import group_answers
 from beamwood.retrieval.batch import job as jobs
@@ -43,7 +44,7 @@ def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, cap
     assert "pass --overwrite" in capsys.readouterr().err
 
 
-def test_an_output_that_is_a_link_stays_one(fitted, tmp_path, capsys):
+def test_an_output_that_is_a_link_stays_one(fitted, tmp_path, monkeypatch, capsys):
     (tmp_path / "shared").mkdir()
     out, page = tmp_path / "latest.csv", tmp_path / "page.html"
     for link in (out, page):
@@ -54,11 +55,18 @@ def test_an_output_that_is_a_link_stays_one(fitted, tmp_path, capsys):
     assert out.is_symlink()
     assert page.is_symlink()
     assert sorted(os.listdir(tmp_path / "shared")) == ["latest.csv", "page.html"]
-    # Only a file is replaced, whatever the link leads to.
-    out.unlink()
-    out.symlink_to(os.devnull)
+    # Only a file is replaced, whatever the link leads to, and nothing is written beside anything else.
+    written = []
+    monkeypatch.setattr(replacing, "check_writable", written.append)
+    monkeypatch.setattr(jobs, "check_writable", written.append)
+    for link in (out, page):
+        link.unlink()
+        link.symlink_to(os.devnull)
     assert beamwood("recommend", fitted, "--all-users", "--out", out, "--overwrite") == 2
     assert "another kind of file and is not replaced" in capsys.readouterr().err
+    assert beamwood("evaluate", fitted, "--html", page) == 2
+    assert "exists and is not a page of beamwood" in capsys.readouterr().err
+    assert not written
 
 
 IDS = {

@@ -114,15 +114,16 @@ def check_page(path: str) -> None:
     if os.path.isdir(target):
         raise InputError(f"--html {path} is a folder; name a file in it")
     check_outside(target)
+    if os.path.exists(target) and not (os.path.isfile(target) and _is_page(target)):
+        raise InputError(
+            f"--html {path} exists and is not a page of beamwood, so it is not replaced; name another file"
+        )
+    # Last, as it writes beside what a link leads to.
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         check_writable(target)
     except OSError as error:
         raise InputError(f"--html {path} cannot be written ({error}); name another file") from None
-    if os.path.exists(target) and not (os.path.isfile(target) and _is_page(target)):
-        raise InputError(
-            f"--html {path} exists and is not a page of beamwood, so it is not replaced; name another file"
-        )
 
 
 def _is_page(path: Path) -> bool:

@@ -63,11 +63,6 @@ def check_file(
     target = Path(path)
     _check_suffix(target, option)
     check_outside(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(target)
-    except OSError as error:
-        raise InputError(f"{option} {target} cannot be written ({error}); name another file") from error
     if os.path.isdir(target):
         raise InputError(f"{option} {target} is a folder; name a file in it")
     # A resumed job checked its output when it began.
@@ -83,6 +78,12 @@ def check_file(
             f"{_folder(target)} holds groups of an interrupted job; pass --resume to continue it, or "
             "--overwrite to start again"
         )
+    # Last, as it writes beside what a link leads to.
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target)
+    except OSError as error:
+        raise InputError(f"{option} {target} cannot be written ({error}); name another file") from error
     return target
 
 
