@@ -156,6 +156,38 @@ def test_another_model_that_was_saved_meanwhile_is_replaced_only_if_asked(market
     assert package.load(out).metadata["portfolio"]["chosen"]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_model_that_replaced_one_of_the_search_is_kept(market, tmp_path, monkeypatch, capsys, resumed):
+    """It comes between two saves of a search, and while a resumed one reads its log."""
+    out, find = tmp_path / "best", finding.find
+    command = ("fit", market / "log.parquet", "--out", out, "--time-limit", "10m")
+
+    def replaced():
+        monkeypatch.setattr(finding, "find", find)
+        assert beamwood("fit", market / "log.parquet", "--method", "ease", "--out", out, "--overwrite") == 0
+
+    def between(split, *, better, **options):
+        def then_replaced(retriever):
+            better(retriever)
+            assert package.load(out).metadata["portfolio"]
+            replaced()
+
+        return find(split, better=then_replaced, **options)
+
+    def late(split, **options):
+        replaced()
+        return find(split, **options)
+
+    if resumed:
+        assert beamwood(*command) == 0
+    monkeypatch.setattr(finding, "find", late if resumed else between)
+    assert beamwood(*command, *(("--resume",) if resumed else ())) == 2
+    assert "best already holds an artefact; pass --overwrite" in capsys.readouterr().err
+    assert package.load(out).metadata["method"] == "ease"
+    assert beamwood(*command, "--overwrite", "--resume") == 0
+    assert package.load(out).metadata["portfolio"]["chosen"]
+
+
 def test_budgets_reach_the_search(market, tmp_path, capsys):
     asked = ("fit", market / "log.parquet", "--out", tmp_path / "small", "--time-limit", "10m")
     assert beamwood(*asked, "--budget-mb", "0.001", "--json") == 0

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,11 +98,20 @@ class FolderSearch:
         self.budgets.check()
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
-        # Only what this search saved is replaced without being asked.
-        may_replace = chain([self._check_places(folder)], repeat(True))
+        saved = self._check_places(folder)
         split = read()
         if split.dataset.weights is not None:
             tell(f"trained methods learn {EACH_ALIKE}")
+
+        def save(fitted: Retriever) -> None:
+            nonlocal saved
+            # Only what this search saved is replaced without being asked.
+            unchanged = saved is not None and saved == _found_in(asked.out)
+            try:
+                self._save(fitted, split, overwrite=run.overwrite or unchanged)
+            finally:
+                saved = _found_in(asked.out)
+
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
             found = find(
                 split,
@@ -115,10 +123,10 @@ class FolderSearch:
                 folder=folder,
                 resume=run.resume,
                 overwrite=run.overwrite,
-                better=lambda retriever: self._save(retriever, split, overwrite=next(may_replace)),
+                better=save,
                 say=tell,
             )
-        self._save(found.retriever, split, overwrite=next(may_replace))
+        save(found.retriever)
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}
         page = None
@@ -131,17 +139,20 @@ class FolderSearch:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
         tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
-    def _check_places(self, folder: Path) -> bool:
-        """Whether the first save may replace a model. Errors: another search, or an output that may not be replaced."""
+    def _check_places(self, folder: Path) -> str | None:
+        """The checksum of a model that a resumed search may replace, if any.
+
+        Errors: another search, or an output that may not be replaced.
+        """
         from beamwood.artefact import check_output
         from beamwood.recipes.portfolio.search_folder import refuse_search
 
         run = self.asked.run
         if os.path.exists(folder) and not (run.resume or run.overwrite):
             refuse_search(folder)
-        overwrite = run.overwrite or (run.resume and os.path.exists(folder) and _is_found(self.asked.out))
-        check_output(self.asked.out, overwrite=overwrite)
-        return overwrite
+        own = _found_in(self.asked.out) if run.resume and os.path.exists(folder) else None
+        check_output(self.asked.out, overwrite=run.overwrite or own is not None)
+        return own
 
     def _save(self, fitted: Retriever, split: Split, *, overwrite: bool) -> None:
         """Save it as the output. Errors: another model is there, without `overwrite`."""
@@ -156,12 +167,13 @@ class FolderSearch:
             raise ArtefactError(followed(str(error), fix)) from error
 
 
-def _is_found(out: str) -> bool:
-    """Whether the output is a model that a search found."""
+def _found_in(out: str) -> str | None:
+    """The checksum of the output where it is a model that a search found."""
     from beamwood.artefact import read_manifest
     from beamwood.artefact.replace import recover
 
     try:
-        return "portfolio" in read_manifest(recover(Path(os.path.realpath(out))))
+        manifest = read_manifest(recover(Path(os.path.realpath(out))))
     except (ArtefactError, OSError):
-        return False
+        return None
+    return str(manifest["checksum"]) if "portfolio" in manifest else None
