@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.retrieval.arrange import arranged
 from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.retrieval.new_items.added import with_items
+from beamwood.retrieval.rules import Rules
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.types import ItemLists, Query, SearchOptions
 from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
 
 NUM_ITEMS = 300
@@ -61,15 +67,8 @@ def test_excluded_items_are_never_returned(retriever):
         assert all(len(row) == 10 and not set(row) & set(banned) for row in found.item_ids)
 
 
-def test_diversity_is_maximal_marginal_relevance(retriever):
-    weight, k, asked = 0.4, 8, [retriever.items.decode(np.array([3, 50, 8]))]
-    found = retriever.recommend(asked, k, diversity=weight)
-    candidates = retriever.recommend(asked, 3 * k)
-    items = retriever.items.encode(candidates.item_ids[0])
-    scores = np.array(candidates.scores[0])
-    relevance = (scores - scores.min()) / (scores.max() - scores.min())
-    own = directions(item_vectors(retriever.searcher, items))
-    taken = []
+def by_marginal_relevance(searcher, items, relevance, weight, k):
+    own, taken = directions(item_vectors(searcher, items)), []
     while len(taken) < k:
         best = max(
             (place for place in range(len(items)) if place not in taken),
@@ -78,8 +77,45 @@ def test_diversity_is_maximal_marginal_relevance(retriever):
             ),
         )
         taken.append(best)
-    assert retriever.items.encode(found.item_ids[0]).tolist() == items[taken].tolist()
+    return items[taken].tolist()
+
+
+def scaled(scores):
+    return (scores - scores.min()) / (scores.max() - scores.min())
+
+
+def test_diversity_is_maximal_marginal_relevance(retriever):
+    weight, k, asked = 0.4, 8, [retriever.items.decode(np.array([3, 50, 8]))]
+    found = retriever.recommend(asked, k, diversity=weight)
+    candidates = retriever.recommend(asked, 3 * k)
+    items, relevance = retriever.items.encode(candidates.item_ids[0]), scaled(np.array(candidates.scores[0]))
+    expected = by_marginal_relevance(retriever.searcher, items, relevance, weight, k)
+    assert retriever.items.encode(found.item_ids[0]).tolist() == expected
     assert retriever.recommend([[]], k, diversity=0) == retriever.recommend([[]], k)
+
+
+QUERY = Query.of(ItemLists.from_lists([[3, 5, 8]]))
+
+
+@pytest.mark.parametrize("kind", [vector_searcher, tree_searcher, "blend"])
+def test_diversity_takes_no_measure_from_new_items_without_a_place(kind):
+    fitted = Blend([Part(vector_searcher(20), 0.3)]) if kind == "blend" else kind(20)
+    searcher, rules, seen = with_items(fitted, Mixtures.of([{}, {}])), Rules(diversity=0.3), [3, 5, 8]
+    options = SearchOptions(ItemLists.from_lists([seen]))
+    hits = fitted.search(QUERY, 17, options)
+    expected = by_marginal_relevance(fitted, hits.items[0], scaled(hits.scores[0].astype(float)), 0.3, 17)
+    found = arranged(searcher, QUERY, 19, options, rules)[0].items[0].tolist()
+    assert found == [*expected, 20, 21], "they come after all others"
+
+
+def test_diversity_takes_no_measure_from_items_beyond_the_candidates_of_a_blend():
+    parts = Part(vector_searcher(NUM_ITEMS), 0.01), Part(vector_searcher(NUM_ITEMS, 1), 0.01)
+    searcher, k = Blend(parts, num_candidates=10), 8
+    hits = searcher.search(QUERY, 3 * k)
+    assert hits.scores[0, 9] - hits.scores[0, -1] > 10, "they are scored by their order, so the test is void"
+    relevance = np.append(scaled(hits.scores[0, :10].astype(float)), np.zeros(14))
+    expected = by_marginal_relevance(searcher, hits.items[0], relevance, 0.2, k)
+    assert arranged(searcher, QUERY, k, SearchOptions(), Rules(diversity=0.2))[0].items[0].tolist() == expected
 
 
 def test_promoted_items_have_their_positions(retriever):

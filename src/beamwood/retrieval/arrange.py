@@ -1,6 +1,6 @@
 """Answers under rules: searched and picked item by item until k are found.
 
-Shape legend: N items, k results.
+Shape legend: N items, C candidates, k results.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from beamwood.kept import Prepared
 from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.retrieval.new_items.added import have_places
 from beamwood.retrieval.rules import Rules
+from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.top_k import no_hits
-from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
+from beamwood.types import BoolArray, Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["arranged"]
 
@@ -155,14 +157,13 @@ class _Picking:
     def _diverse(self, items: list[int], scores: list[float]) -> Iterator[tuple[int, float]]:
         """The items by maximal marginal relevance: relevance in 0..1 minus similarity to taken items.
 
-        Each is yielded once all before it were taken or skipped. Source: Carbonell and Goldstein, 1998.
+        Each is yielded once all before it were taken or skipped. New items without a place come last. Source: Carbonell
+        and Goldstein, 1998.
         """
         if not items:
             return
-        weight, left = self.rules.diversity, np.ones(len(items), bool)
-        values = np.array(scores)
-        spread = values.max() - values.min()
-        relevance = (values - values.min()) / spread if spread > 0 else np.ones(len(items))
+        weight, left = self.rules.diversity, have_places(self.searcher, np.array(items))
+        last, relevance = np.flatnonzero(~left).tolist(), self._relevance(np.array(scores), left)
         own = directions(item_vectors(self.searcher, np.array(items)))
         likeness = self._max_cosine(own)
         while left.any():
@@ -171,6 +172,19 @@ class _Picking:
             yield items[best], scores[best]
             if len(self.taken) > before:
                 likeness = own @ own[best] if before == 0 else np.maximum(likeness, own @ own[best])
+        yield from ((items[at], scores[at]) for at in last)
+
+    def _relevance(self, scores_C: NDArray[np.float64], placed_C: BoolArray) -> NDArray[np.float64]:
+        """float64[C], the scores, best first, as 0..1 between the extremes of those that measure something.
+
+        Those of a blend beyond its own candidates only keep an order, and are 0 here.
+        """
+        judged = self.searcher.num_candidates if isinstance(self.searcher, Blend) else None
+        own = scores_C[:judged][placed_C[:judged]]
+        lowest, spread = own.min(initial=np.inf), np.ptp(own) if len(own) else 0.0
+        scaled = (scores_C - lowest) / spread if spread > 0 else (scores_C >= lowest).astype(np.float64)
+        clipped: NDArray[np.float64] = np.clip(scaled, 0, 1)
+        return clipped
 
     def _max_cosine(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
         """The largest cosine of each with the taken items; 0 without any."""

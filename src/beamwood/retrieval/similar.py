@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
-from beamwood.retrieval.new_items.added import fitted_of, mixtures_of, num_known
+from beamwood.retrieval.new_items.added import fitted_of, have_places, mixtures_of, num_known
 from beamwood.retrieval.new_items.extended import NOWHERE
 from beamwood.retrieval.searchers.candidates import allowed_seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.top_k import no_hits, top_k
 from beamwood.tree.tree import Shape
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["By", "similar_items"]
 
@@ -38,7 +38,7 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
     given = ItemLists.from_lists([items]).distinct()
     excluded = given if options.excluded is None else given.union(options.excluded)
-    items = items[_placed(searcher, items)]
+    items = items[have_places(searcher, items)]
     if len(items) == 0:
         return no_hits(1, k)
     if by == "model":
@@ -49,16 +49,8 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
     mean = directions(item_vectors(searcher, items)).mean(axis=0)
     scores, new = cosines(searcher, mean), np.arange(num_known(searcher), searcher.num_items)
-    scores[new[~_placed(searcher, new)]] = NOWHERE
+    scores[new[~have_places(searcher, new)]] = NOWHERE
     return top_k(scores[None], k, excluded=excluded, allowed=options.allowed)
-
-
-def _placed(searcher: Searcher, items: IndexArray) -> BoolArray:
-    """bool[M], those that are known or a mixture of known ones."""
-    mixtures, new = mixtures_of(searcher), items - num_known(searcher)
-    if mixtures is None:
-        return new < 0
-    return (new < 0) | (mixtures.lists.lengths[np.maximum(new, 0)] > 0)
 
 
 def _check_reads(searcher: Searcher) -> None:

@@ -1,4 +1,7 @@
-"""New items added to a fitted searcher without training, each as a mixture of known ones."""
+"""New items added to a fitted searcher without training, each as a mixture of known ones.
+
+Shape legend: M items.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.new_items.extended import Extended
 from beamwood.retrieval.new_items.extended_tree import ExtendedTree
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import Searcher
+from beamwood.types import BoolArray, IndexArray, Searcher
 
-__all__ = ["NewItem", "fitted_of", "mixtures_of", "num_known", "with_items"]
+__all__ = ["NewItem", "fitted_of", "have_places", "mixtures_of", "num_known", "with_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,11 @@ def num_known(searcher: Searcher) -> int:
     """N, the number of fitted items."""
     mixtures = mixtures_of(searcher)
     return searcher.num_items - (0 if mixtures is None else len(mixtures))
+
+
+def have_places(searcher: Searcher, items: IndexArray) -> BoolArray:
+    """bool[M], whether each is known or a mixture of known ones; the score of any other measures nothing."""
+    mixtures, new = mixtures_of(searcher), items - num_known(searcher)
+    if mixtures is None:
+        return new < 0
+    return (new < 0) | (mixtures.lists.lengths[np.maximum(new, 0)] > 0)
