@@ -139,6 +139,19 @@ def test_promoted_items_have_their_positions(retriever):
     assert retriever.recommend([[]], k, promote=none).item_ids == retriever.recommend([[]], k).item_ids
 
 
+def test_each_of_several_promotions_is_spread_over_the_list(retriever):
+    promote = [
+        {"where": {"brand": f"brand {brand}"}, "share": share, "name": name}
+        for brand, share, name in ((1, 0.2, "a"), (2, 0.2, "b"), (3, 0.1, "c"))
+    ]
+    (names,) = retriever.recommend([[]], 20, promote=promote).promotions
+    at = {name: [place for place, each in enumerate(names) if each == name] for name in "abc"}
+    assert {name: len(places) for name, places in at.items()} == {"a": 4, "b": 4, "c": 2}
+    for places in at.values():
+        # One of them in each of as many equal parts of the list.
+        assert [place * len(places) // 20 for place in places] == list(range(len(places)))
+
+
 @pytest.mark.parametrize(
     ("rules", "message"),
     [

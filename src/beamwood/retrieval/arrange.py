@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,15 +41,15 @@ def arranged(
 
     Without diversity the allowed items are taken in the order of scores, each if its categories have room; a search
     that runs short is repeated without full categories, so k items are returned whenever k can be. Promoted items are
-    spread evenly over the places, and count in their categories. `before_search` is called before each search, and may
-    end the work by an error.
+    spread evenly over the places, those of each promotion too, and count in their categories. `before_search` is called
+    before each search, and may end the work by an error.
     """
     hits, seconds = no_hits(len(query), k), 0.0
     named: list[list[str | None]] = []
     for row in range(len(query)):
         rows = np.array([row])
         picking = _Picking(searcher, query.take(rows), options.take(rows), rules, before_search)
-        promoted = [(*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter)]
+        promoted = _mixed([(each.name, picking.pick(each.count, each.filter)) for each in rules.promotions])
         rest = [(*pick, None) for pick in picking.pick(k - len(promoted), None)]
         listed = _placed(promoted, rest, k)
         for place, (item, score, _) in enumerate(listed):
@@ -59,6 +60,14 @@ def arranged(
 
 
 Placed = tuple[int, float, str | None]
+
+
+def _mixed(picked: Sequence[tuple[str, list[tuple[int, float]]]]) -> list[Placed]:
+    """The items of all promotions, those of each in order and evenly among the others."""
+    at = [
+        ((2 * number + 1) / len(picks), (*pick, name)) for name, picks in picked for number, pick in enumerate(picks)
+    ]
+    return [each for _, each in sorted(at, key=itemgetter(0))]
 
 
 def _placed(promoted: Sequence[Placed], rest: Sequence[Placed], k: int) -> list[Placed]:
