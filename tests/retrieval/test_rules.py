@@ -153,6 +153,28 @@ def test_each_of_several_promotions_is_spread_over_the_list(retriever):
 
 
 @pytest.mark.parametrize(
+    ("shares", "k", "places"),
+    [
+        ([0.5, 0.5], 1, [1, 0]),
+        ([0.5, 0.5], 3, [2, 1]),
+        ([0.5, 0.5], 7, [4, 3]),
+        ([0.1] * 10, 5, [1] * 5 + [0] * 5),
+        ([0.1] * 10, 10, [1] * 10),
+        ([0.2, 0.7, 0.1], 10, [2, 7, 1]),
+        ([0.26, 0.26, 0.48], 5, [1, 1, 3]),
+        ([0.5, 0.01, 0.01, 0.01], 10, [5, 1, 1, 1]),
+        ([np.float32(0.3), np.float32(0.3), np.float32(0.4)], 10, [3, 3, 4]),
+        ([0.05], 1, [1]),
+        ([0.25], 10, [2]),
+    ],
+)
+def test_places_are_divided_by_shares_that_sum_to_one_at_most(retriever, shares, k, places):
+    promote = [{"where": {"price": {"gte": 0}}, "share": share, "name": f"{at}"} for at, share in enumerate(shares)]
+    (names,) = retriever.recommend([[]], k, promote=promote).promotions
+    assert [names.count(f"{at}") for at in range(len(shares))] == places
+
+
+@pytest.mark.parametrize(
     ("rules", "message"),
     [
         ({"diversity": 2}, "diversity=2 is outside 0..1"),
@@ -161,7 +183,7 @@ def test_each_of_several_promotions_is_spread_over_the_list(retriever):
         ({"max_per_category": {"c9": 1}}, "'c9' is unknown; did you mean"),
         ({"promote": [{"share": 0.2}]}, "write {'where'"),
         ({"promote": [{"where": {"price": 3}, "share": 2}]}, "share=2 is outside"),
-        ({"promote": [{"where": {"price": 3}, "share": 0.7}] * 2}, "14 places of 10 are promised"),
+        ({"promote": [{"where": {"price": 3}, "share": 0.7}] * 2}, "the shares sum to 1.4; lower them"),
         ({"exclude": ["nothing"]}, "unknown, such as 'nothing'"),
         ({"exclud": []}, "no argument 'exclud'; did you mean 'exclude'"),
     ],
@@ -174,7 +196,7 @@ def test_invalid_rules_are_refused(retriever, rules, message):
 def test_too_many_promotions_are_refused_before_their_filters_are_made(retriever):
     promote = [{"where": {"price": {"lte": 1000 + each}}, "share": 0.1} for each in range(11)]
     before = len(retriever.names.filters.cache)
-    with pytest.raises(InputError, match="11 places of 10 are promised"):
+    with pytest.raises(InputError, match="the shares sum to 1.1; lower them"):
         retriever.recommend([[]], 10, promote=promote)
     assert len(retriever.names.filters.cache) == before
 

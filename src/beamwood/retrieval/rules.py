@@ -5,9 +5,11 @@ Shape legend: N items.
 
 from __future__ import annotations
 
+import heapq
+import math
 import reprlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,9 @@ from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.request import Request
 
 __all__ = ["Caps", "Promotion", "Rules", "rules_of"]
+
+# The rounding errors of a sum of shares.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,14 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
         raise InputError(
             f"promote={reprlib.repr(request.promote)} is not a list; write [{{'where': {{..}}, 'share': 0.2}}]"
         )
-    counts = [_places(promoted, k) for promoted in request.promote]
-    # Before any filter is made: there may be thousands.
-    if sum(counts) > k:
-        raise InputError(f"promote: {sum(counts)} places of {k} are promised; lower shares")
-    promotions = (_promotion(each, count, filters) for each, count in zip(request.promote, counts, strict=True))
+    shares = [_share(promoted) for promoted in request.promote]
+    # Before any filter is made.
+    if math.fsum(shares) > 1 + _ROUNDING:
+        raise InputError(f"promote: the shares sum to {math.fsum(shares):.6g}; lower them to a sum of 1 at most")
+    promotions = (
+        _promotion(each, count, filters)
+        for each, count in zip(request.promote, _places(shares, k), strict=True)
+    )
     return Rules(caps, float(diversity), tuple(promotions))
 
 
@@ -100,8 +108,8 @@ def _caps(given: Any, filters: Filters) -> Caps:
     return Caps(column, default, dict(zip(codes, named.values(), strict=True)))
 
 
-def _places(given: Any, k: int) -> int:
-    """The number of places of a promotion. Errors: another form, or a share outside 0..1."""
+def _share(given: Any) -> float:
+    """The share of a promotion. Errors: another form, or a share outside 0..1."""
     known = ("where", "share", "name")
     if not isinstance(given, Mapping) or not {"where", "share"} <= set(given):
         raise InputError(f"promote holds {given!r}; write {{'where': {{..}}, 'share': 0.2, 'name': 'sale'}}")
@@ -111,7 +119,22 @@ def _places(given: Any, k: int) -> int:
     share = given["share"]
     if not (is_number(share) and 0 < share <= 1):
         raise InputError(f"promote: share={share!r} is outside 0..1; 0.2 is every fifth place")
-    places: int = max(1, round(share * k))
+    return float(share)
+
+
+def _places(shares: Sequence[float], k: int) -> list[int]:
+    """The number of places of each promotion: its share of k by largest remainder, but at least 1.
+
+    They sum to k at most, so the last of more than k promotions have none.
+    """
+    places = [int(number < k) for number in range(len(shares))]
+    wanted = min(k, round(math.fsum(max(1.0, share * k) for share in shares)))
+    spare = [(count - share * k, number) for number, (count, share) in enumerate(zip(places, shares, strict=True))]
+    heapq.heapify(spare)
+    for _ in range(wanted - sum(places)):
+        above, number = heapq.heappop(spare)
+        places[number] += 1
+        heapq.heappush(spare, (above + 1, number))
     return places
 
 
