@@ -13,7 +13,7 @@ from beamwood.kernels.terms import TermArrays
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.searchers.queries import HistoryMean
+from beamwood.retrieval.searchers.queries import HistoryMean, UserVectors
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.retrieval.searchers.ways import Ways
@@ -64,6 +64,13 @@ def vector_searcher(num_items, seed=0):
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(num_items, 8)).astype(np.float32)
     return VectorSearcher(HistoryMean(vectors, length=9), vectors)
+
+
+def user_searcher(num_items, num_users=20):
+    """A searcher that knows users alone."""
+    rng = np.random.default_rng(0)
+    users, items = rng.normal(size=(num_users, 4)), rng.normal(size=(num_items, 4)).astype(np.float32)
+    return VectorSearcher(UserVectors(users), items)
 
 
 def retriever_of(searcher, *, text=True, num_users=30, seed=0):

@@ -9,7 +9,8 @@ import pytest
 
 from beamwood.serve import loading
 from bounded import joined
-from served import post, saved, serving, wait_until
+from retrieval_cases import retriever_of, tree_searcher, user_searcher
+from served import NUM_ITEMS, post, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +57,39 @@ def test_a_model_loaded_again_is_none_to_roll_back_to(models):
         assert post(client, "/v1/models/rollback", {}, 409)["error"]["code"] == "conflict"
 
 
-def test_a_model_whose_scores_are_not_finite_is_refused(models, monkeypatch):
-    plain, first = loading.recommended, None
+def of_infinite_scores(chosen):
+    """`recommended` with an infinite score in each answer of a chosen snapshot."""
+    plain = loading.recommended
 
     def recommended(snapshot, *given, **more):
         answer, found = plain(snapshot, *given, **more)
-        if snapshot.model != first:
+        if chosen(snapshot):
             answer.items[-1].score = float("inf")
         return answer, found
 
-    monkeypatch.setattr(loading, "recommended", recommended)
+    return recommended
+
+
+def test_a_model_whose_scores_are_not_finite_is_refused(models, monkeypatch):
+    first = None
+    monkeypatch.setattr(loading, "recommended", of_infinite_scores(lambda snapshot: snapshot.model != first))
     with serving(models / "m0", models_dir=models) as client:
         first = model(client)
         assert "1 of 1 requests had no answer" in load(client, "m1", 422)["error"]["message"]
         assert model(client) == first
+
+
+@pytest.mark.parametrize("alone", [("m0",), ("m1",), ("m0", "m1")])
+def test_models_of_users_alone_are_tried_on_users(tmp_path, monkeypatch, alone):
+    for seed, name in enumerate(("m0", "m1")):
+        searcher = user_searcher(NUM_ITEMS) if name in alone else tree_searcher(NUM_ITEMS)
+        retriever_of(searcher, text=False, num_users=20, seed=seed).save(tmp_path / name)
+    with serving(tmp_path / "m0", models_dir=tmp_path) as client:
+        loaded = load(client, "m1")
+        assert (loaded["tried"], loaded["failed"]) == (20, 0)
+    monkeypatch.setattr(loading, "recommended", of_infinite_scores(lambda snapshot: snapshot.model == loaded["model"]))
+    with serving(tmp_path / "m0", models_dir=tmp_path) as client:
+        assert "20 of 20 requests had no answer" in load(client, "m1", 422)["error"]["message"]
 
 
 def test_events_of_a_request_are_not_tried_once_its_user_is_erased(models, monkeypatch):

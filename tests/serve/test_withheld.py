@@ -6,14 +6,12 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.searchers.queries import UserVectors
-from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.items.learned import CatalogueItem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable
-from retrieval_cases import retriever_of
+from retrieval_cases import retriever_of, user_searcher
 from served import post, serving, wait_until
 from withheld import ANSWERS, CHANGES, FIRST, NEW, SEARCHERS, N, World, folders
 
@@ -249,11 +247,6 @@ def test_what_stands_below_a_node_may_be_shown(client, folder):
     first = post(client, "/v1/recommend", {"history": [], "k": N, "explain": "full"})["items"]
     tops = {each["explain"]["path"][0]["node"]: each["explain"]["path"][0]["items"] for each in first}
     assert len(first) == sum(tops.values()) == N - 25
-
-
-def user_searcher(num_items):
-    rng = np.random.default_rng(0)
-    return VectorSearcher(UserVectors(rng.normal(size=(20, 4))), rng.normal(size=(num_items, 4)).astype(np.float32))
 
 
 def test_a_model_of_known_users_does_not_use_its_weights_for_erased_ones(tmp_path):

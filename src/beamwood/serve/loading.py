@@ -147,7 +147,7 @@ class Loader:
     async def _tried(self, old: Snapshot, fresh: Snapshot) -> tuple[int, int, float | None]:
         """The numbers of tried and of failed requests, and the mean overlap of the rest."""
         failed, shares = 0, []
-        for body in list(self.recorded) or await self._of_users(old):
+        for body in list(self.recorded) or await self._of_users(old, fresh):
             plain = structs.replace(
                 body, k=min(_TRIED_K, body.k), pages=False, cursor=None, explain="none", fields=[], deadline_ms=None
             )
@@ -160,13 +160,17 @@ class Loader:
                 shares.append(len(found[0] & found[1]) / max(len(found[0]), 1))
         return failed + len(shares), failed, round(math.fsum(shares) / len(shares), 4) if shares else None
 
-    async def _of_users(self, snapshot: Snapshot) -> list[Recommend]:
-        """Requests with histories of users of the model, evenly sampled."""
+    async def _of_users(self, snapshot: Snapshot, fresh: Snapshot) -> list[Recommend]:
+        """Requests with histories of users of the model, evenly sampled; by their ids where one model knows those
+        alone.
+        """
         users = snapshot.names.users
         if users is None or len(users) == 0:
             return [Recommend(history=[])]
         rows = np.unique(np.linspace(0, len(users) - 1, _TRIED_K).round().astype(int))
         bodies = [Recommend(user=each if isinstance(each, int) else str(each)) for each in users.decode(rows)]
+        if snapshot.needs.users_alone or fresh.needs.users_alone:
+            return bodies
         known = [known_of(snapshot, body, await self._histories.kept(snapshot, body)) for body in bodies]
         return [Recommend(history=snapshot.names.items.decode(each.history[-_LATEST:])) for each in known]
 
