@@ -149,6 +149,13 @@ def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
         assert sources({"history": history, "k": 2}) == ("model", ["model"] * 2)
         assert sources({"history": history, "k": 4}) == ("mixed", ["model"] * 2 + ["popular"] * 2)
         assert sources({"history": [], "k": 2}) == sources({"user": "nobody", "k": 2}) == ("popular", ["popular"] * 2)
+        similar = post(client, "/v1/similar", {"items": history, "k": 4})["items"]
+        assert [item["source"] for item in similar] == ["model"] * 2 + ["popular"] * 2
+        asked = retriever.items.decode(np.array([50, 6, 12]))
+        scored = post(client, "/v1/score", {"history": history, "items": asked})["items"]
+        assert {item["item"]: item["source"] for item in scored} == dict(
+            zip(asked, ["popular", "model", "model"], strict=True)
+        )
         # A new item has the neighbours of the one that it is like.
         new = {"items": [{"item": 9_001, "similar": history[:1]}]}
         client.put("/v1/items", json=new).raise_for_status()

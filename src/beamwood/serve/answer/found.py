@@ -25,7 +25,7 @@ from beamwood.serve.messages import Item, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["Found", "FoundItems", "answer_items", "found_by_model", "found_by_search", "limits_new"]
+__all__ = ["Found", "FoundItems", "answer_items", "found_by_model", "found_by_search", "limits_new", "sources_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,25 @@ def found_by_model(snapshot: Snapshot, asked: Asked, hits: Hits, named: Sequence
 
 def _source(snapshot: Snapshot, query: Query, hits: Hits, count: int) -> tuple[str, list[str]]:
     """The source of the answer, and of each of `count` items found: the model, or the counts that it falls back to."""
-    if isinstance(snapshot.model_alone, NeighbourSearcher):
-        filled = snapshot.model_alone.by_popularity(hits)[0][hits.items[0] >= 0]
-        if filled.any():
-            own = ["popular" if each else "model" for each in filled.tolist()]
-            return "popular" if filled.all() else "mixed", own
+    own = _by_counts(snapshot, hits)
+    if own is not None and "popular" in own:
+        return "mixed" if "model" in own else "popular", own
     source = "popular" if _is_popular(snapshot, query) else "model"
     return source, [source] * count
+
+
+def sources_of(snapshot: Snapshot, items: NDArray[np.int32], scores: NDArray[np.float32]) -> list[str]:
+    """The source of each item that the model has scored for a history: the model, its counts, or a later addition."""
+    own = _by_counts(snapshot, Hits(items[None], scores[None], np.zeros(1, np.int64)))
+    return _sources(snapshot, items.tolist(), ["model"] * len(items) if own is None else own, ())
+
+
+def _by_counts(snapshot: Snapshot, hits: Hits) -> list[str] | None:
+    """The source of each item found by a counting method, which falls back to counts; None for another one."""
+    if not isinstance(snapshot.model_alone, NeighbourSearcher):
+        return None
+    filled = snapshot.model_alone.by_popularity(hits)[0][hits.items[0] >= 0]
+    return ["popular" if each else "model" for each in filled.tolist()]
 
 
 def _sources(snapshot: Snapshot, items: list[int], sources: list[str], named: Sequence[str | None]) -> list[str]:

@@ -14,6 +14,7 @@ from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, check_needs, known_of
 from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, refused
+from beamwood.serve.answer.found import sources_of
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.limited import check_filters
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
@@ -79,10 +80,10 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
             raise refused(error, snapshot, body.filter if isinstance(body, Similar) else None) from None
         except (RecursionError, OverflowError) as error:
             raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
-        ids, new = snapshot.names.items.decode(indices), (indices >= snapshot.known).tolist()
+        ids, sources = snapshot.names.items.decode(indices), sources_of(snapshot, indices, scores)
         items = [
-            Item(item, score, rank, "new_item" if is_new else "model")
-            for rank, (item, score, is_new) in enumerate(zip(ids, scores.tolist(), new, strict=True), start=1)
+            Item(item, score, rank, source)  # type: ignore[arg-type]
+            for rank, (item, score, source) in enumerate(zip(ids, scores.tolist(), sources, strict=True), start=1)
         ]
         if body.fields:
             for item, fields in zip(items, snapshot.fields.of(indices, body.fields), strict=True):
