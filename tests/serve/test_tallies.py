@@ -1,6 +1,7 @@
 """The service's counters have the format of the Prometheus client; a started coroutine can be awaited."""
 
 import asyncio
+import math
 import random
 import re
 
@@ -12,6 +13,8 @@ from bare_environment import ROOT
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.request_id import new_id
 from beamwood.serve.monitoring.tallies import ReadTally, Tally, Times
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
 from served import saved, serving
 
 BOUNDS = (0.001, 0.5, 2.0, 1000.0)
@@ -51,6 +54,14 @@ def test_what_only_grows_is_a_counter(tmp_path):
     told = {name for name in told if name.startswith(("beamwood_", "process_"))}
     assert len(told) > 15
     assert told <= {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
+
+
+def test_no_model_has_no_age(tmp_path):
+    service = Service(ServeSettings(log="none"))
+    assert math.isnan(service.metrics.registry.get_sample_value("beamwood_snapshot_age_seconds"))
+    service.close()
+    with serving(saved(tmp_path / "model")[0]) as client:
+        assert 0 <= client.service.metrics.registry.get_sample_value("beamwood_snapshot_age_seconds") < 3600
 
 
 def test_requests_are_counted_by_method(tmp_path):

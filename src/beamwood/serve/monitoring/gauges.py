@@ -37,8 +37,8 @@ def add_gauges(
         ("in_flight", "Requests that are being answered", in_flight),
         ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
         ("searches_running", "Searches that run", lambda: engine.searching),
-        ("snapshot_version", "The version that answers", lambda: _of(models, "number")),
-        ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(models, "opened")),
+        ("snapshot_version", "The version that answers", lambda: _number(models)),
+        ("snapshot_age_seconds", "Seconds since it was opened", lambda: _age(models)),
         ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(models, beside=False)),
         ("new_items_beside", "New items scored beside a tree", lambda: _room(models, beside=True)),
         ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filter_bytes(models)),
@@ -52,11 +52,13 @@ def add_gauges(
     ReadTally("filter_cache_misses", "Filters that had to be prepared", registry, lambda: uses["misses"])
 
 
-def _of(models: ActiveModels, name: str) -> float:
-    snapshot = models.current
-    if snapshot is None:
-        return 0.0
-    return float(snapshot.number if name == "number" else snapshot.opened)
+def _number(models: ActiveModels) -> float:
+    return 0.0 if models.current is None else float(models.current.number)
+
+
+def _age(models: ActiveModels) -> float:
+    """Seconds; NaN without a snapshot."""
+    return math.nan if models.current is None else time.time() - models.current.opened
 
 
 def _room(models: ActiveModels, *, beside: bool) -> float:
