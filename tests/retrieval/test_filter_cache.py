@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import polars as pl
 
 from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filter_cache import FilterCache
@@ -42,6 +43,23 @@ def test_arrays_derived_later_count_and_the_least_recently_used_is_dropped():
     kept[1].once(kept, lambda: np.zeros(10**6, np.int8))
     assert cache.nbytes == before
     assert uses == {"hits": 2, "misses": 1}
+
+
+def test_ids_with_conditions_are_prepared_once():
+    filters = retriever_of(tree_searcher(60)).names.filters
+    ids, cheap = filters.items.decode(np.arange(40)), {"price": {"lte": 20}}
+    found, first = filters.prepared(ids, cheap), np.arange(60) < 40
+    assert np.array_equal(found.mask, first & filters.prepared(None, cheap).mask)
+    assert 0 < found.mask.sum() < 40
+    assert filters.prepared(ids, {"price": {"lte": 20}}) is found
+    for given in ((ids[:39], cheap), (ids, {"price": {"lte": 21}}), (ids, None)):
+        other = filters.prepared(*given)
+        assert other is not found
+        assert filters.prepared(*given) is other
+    # Conditions without a canonical text are not cached.
+    for price in (20.0, 21.0):
+        mask = filters.prepared(ids, {"price": pl.Series([price])}).mask
+        assert np.array_equal(mask, first & filters.prepared(None, {"price": price}).mask)
 
 
 def test_the_text_of_long_conditions_is_not_kept():

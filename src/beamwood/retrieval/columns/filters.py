@@ -56,11 +56,14 @@ class Filters:
             return self.alive
         if allowed is None or isinstance(allowed, Mapping):
             return self._once(_canonical(allowed, where), lambda: self._all_of(allowed, where))
-        mask = self._of_ids(allowed, on_unknown)
-        if where is None:
-            return mask
-        met = self._once(_canonical(None, where), lambda: where_mask(where, self.columns))
-        return Prepared(mask.mask & met.mask)
+        given = allowed if isinstance(allowed, np.ndarray) else as_list("allowed", allowed)
+        flags, conditions = truth_values(given), _canonical(None, where)
+        if flags is not None:
+            return self._shown(self._meeting(self._checked(flags), where, conditions))
+        indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
+        indices = indices[indices >= 0]
+        name = None if conditions is None else _digest(b"items", conditions + indices.tobytes())
+        return self._once(name, lambda: self._meeting(mask_of(indices, len(self.items)), where, conditions))
 
     def _all_of(self, allowed: Mapping[str, Any] | None, where: Any) -> BoolArray:
         masks = [] if allowed is None else [self._of_category(allowed)]
@@ -78,16 +81,14 @@ class Filters:
         made = self._shown(make())
         return made if name is None else self.cache.add(name, made)
 
-    def _of_ids(self, allowed: Any, on_unknown: str) -> Prepared:
-        given = allowed if isinstance(allowed, np.ndarray) else as_list("allowed", allowed)
-        flags = truth_values(given)
-        if flags is not None:
-            if flags.shape != (len(self.items),):
-                raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
-            return self._shown(flags)
-        indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
-        indices = indices[indices >= 0]
-        return self._once(_digest(b"items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
+    def _meeting(self, mask: BoolArray, where: Any, name: bytes | None) -> BoolArray:
+        """The items of a mask that meet conditions, if any, which are cached by name."""
+        return mask if where is None else mask & self._once(name, lambda: where_mask(where, self.columns)).mask
+
+    def _checked(self, flags: BoolArray) -> BoolArray:
+        if flags.shape != (len(self.items),):
+            raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
+        return flags
 
     def _shown(self, mask: BoolArray) -> Prepared:
         return Prepared(mask if self.alive is None else mask & self.alive.mask)
