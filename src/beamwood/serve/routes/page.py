@@ -22,7 +22,7 @@ _HTML = "text/html; charset=utf-8"
 
 
 class Live(Struct):
-    """Current metrics; `search_ms`: recent mean; `refused`: number of rejected requests."""
+    """Current metrics; `search_ms`: recent mean; `refused`: number of rejected requests, `answered`: of all others."""
 
     answered: int
     refused: int
@@ -91,11 +91,11 @@ async def _script(call: Call) -> Plain:  # noqa: ARG001
 async def _live(call: Call) -> Live:
     service, metrics, snapshot = call.service, call.service.metrics, call.snapshot
     return Live(
-        int(metrics.requests.total),
+        int(metrics.requests.total - metrics.rejected.total),
         int(metrics.rejected.total),
         int(metrics.degraded.total),
         service.in_flight,
-        sum(service.engine.waiting(priority) for priority in Priority),
+        service.admission.waiting + sum(map(service.engine.waiting, Priority)),
         round(1000 * service.engine.seconds, 3),
         snapshot.model,
         snapshot.number,

@@ -20,25 +20,27 @@ function drawn(id, values) {
 }
 
 async function live() {
-  const now = await asked("/page/live");
+  const now = await asked("/page/live"), at = performance.now();
   for (const cell of document.querySelectorAll("[data-live]")) {
     const value = now[cell.dataset.live];
     cell.textContent = cell.dataset.live === "search_ms" ? value.toFixed(2) : value.toLocaleString("en");
   }
-  if (before !== null) {
-    rates.push(((now.answered - before) * 1000) / EVERY);
+  // The count falls when the service starts again.
+  if (before !== null && now.answered >= before.answered) {
+    rates.push(((now.answered - before.answered) * 1000) / (at - before.at));
     searches.push(now.search_ms);
     if (rates.length > KEPT) { rates.shift(); searches.shift(); }
     drawn("rate", rates);
     drawn("search", searches);
   }
-  before = now.answered;
+  before = { answered: now.answered, at };
   document.documentElement.dataset.live = "yes";
 }
 
 async function keepUp() {
   try {
-    if (!document.hidden) await live();
+    if (document.hidden) before = null;
+    else await live();
   } catch (error) {
     document.getElementById("figures").title = error.message;
   }
