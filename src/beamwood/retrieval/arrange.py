@@ -40,9 +40,10 @@ def arranged(
     """The answer of each row under the rules, and for each item the name of its promotion, or None.
 
     Without diversity the allowed items are taken in the order of scores, each if its categories have room; a search
-    that runs short is repeated without full categories, so k items are returned whenever k can be. Promoted items are
-    spread evenly over the places, those of each promotion too, and count in their categories. `before_search` is called
-    before each search, and may end the work by an error.
+    that runs short is repeated without full categories, until there are k items or nothing is left. An item of several
+    categories fills each of them, so a list may end below k where another choice would not. Promoted items are spread
+    evenly over the places, those of each promotion too, and count in their categories. `before_search` is called before
+    each search, and may end the work by an error.
     """
     hits, seconds = no_hits(len(query), k), 0.0
     named: list[list[str | None]] = []
