@@ -196,7 +196,7 @@ def test_invalid_rules_are_refused(retriever, rules, message):
 def test_too_many_promotions_are_refused_before_their_filters_are_made(retriever):
     promote = [{"where": {"price": {"lte": 1000 + each}}, "share": 0.1} for each in range(11)]
     before = len(retriever.names.filters.cache)
-    with pytest.raises(InputError, match="the shares sum to 1.1; lower them"):
+    with pytest.raises(InputError, match=r"the shares sum to 1\.1; lower them"):
         retriever.recommend([[]], 10, promote=promote)
     assert len(retriever.names.filters.cache) == before
 

@@ -65,9 +65,7 @@ Placed = tuple[int, float, str | None]
 
 def _mixed(picked: Sequence[tuple[str, list[tuple[int, float]]]]) -> list[Placed]:
     """The items of all promotions, those of each in order and evenly among the others."""
-    at = [
-        ((2 * number + 1) / len(picks), (*pick, name)) for name, picks in picked for number, pick in enumerate(picks)
-    ]
+    at = [((2 * number + 1) / len(picks), (*pick, name)) for name, picks in picked for number, pick in enumerate(picks)]
     return [each for _, each in sorted(at, key=itemgetter(0))]
 
 

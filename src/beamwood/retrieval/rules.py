@@ -88,8 +88,7 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
     if math.fsum(shares) > 1 + _ROUNDING:
         raise InputError(f"promote: the shares sum to {math.fsum(shares):.6g}; lower them to a sum of 1 at most")
     promotions = (
-        _promotion(each, count, filters)
-        for each, count in zip(request.promote, _places(shares, k), strict=True)
+        _promotion(each, count, filters) for each, count in zip(request.promote, _places(shares, k), strict=True)
     )
     return Rules(caps, float(diversity), tuple(promotions))
 
