@@ -21,7 +21,7 @@ function drawn(id, values) {
 
 async function live() {
   const now = await asked("/page/live"), at = performance.now();
-  for (const cell of document.querySelectorAll("[data-live]")) {
+  for (const cell of document.querySelectorAll("#figures [data-live]")) {
     const value = now[cell.dataset.live];
     cell.textContent = cell.dataset.live === "search_ms" ? value.toFixed(2) : value.toLocaleString("en");
   }
