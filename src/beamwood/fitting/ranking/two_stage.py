@@ -139,7 +139,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
         examples, config = self.examples, self.config.examples
         ahead_E = examples.ahead(np.arange(len(examples)), config.horizon)
         positions_ET, width = np.empty((len(examples), config.num_targets), np.int64), int(ahead_E.max())
-        for rows in slices(len(examples), _DRAWS_AT_A_TIME // width):
+        for rows in slices(len(examples), max(1, _DRAWS_AT_A_TIME // width)):
             ahead = ahead_E[rows, None]
             steps = np.argsort(rng.random((len(ahead), width)), axis=1)
             # Steps beyond the end are sorted last; then the others repeat in their places.

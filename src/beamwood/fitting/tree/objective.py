@@ -16,7 +16,8 @@ from beamwood.errors import InputError
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import LevelNodes
 from beamwood.models.tree_model import TreeModel
-from beamwood.sampling.levels import LeafHistories, LevelSampler, check_draws, live_mask
+from beamwood.sampling.checks import check_draws
+from beamwood.sampling.levels import LeafHistories, LevelSampler, live_mask
 from beamwood.training.level_labels import pseudo_targets
 from beamwood.tree import Tree
 from beamwood.types import Estimator

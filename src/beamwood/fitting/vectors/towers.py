@@ -36,6 +36,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, Scaled, UserVectors
 from beamwood.retrieval.searchers.query_vectors import QueryVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
+from beamwood.sampling.checks import check_candidates, check_losses
 from beamwood.sampling.in_batch import InBatchSampler, Pairs, make_sampler
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
@@ -163,16 +164,14 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         # The sampler and the mask run on the CPU.
         items_B, device = batch.items_B.cpu(), batch.items_B.device
         candidates = self.sampler.candidates(items_B, rng)
-        _check_candidates(candidates, items_B, self.num_items)
+        check_candidates(candidates, items_B, self.num_items)
         items_CD = self.model.item_vectors(candidates.to(device))
         # Not the diagonal of all scores, whose backward pass would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
         masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
         losses = self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
-        if not isinstance(losses, Tensor) or losses.shape != items_B.shape:
-            found = _form(losses)
-            raise InputError(f"losses of the sampler are {found}; return a tensor [{len(items_B)}], one value a pair")
+        check_losses(losses, len(items_B))
         return losses
 
     def searcher(self) -> VectorSearcher:
@@ -191,25 +190,6 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             queries = HistoryMean(users.items.weight.detach().numpy()[:-1].copy(), length=model.length)
         queries = Scaled(queries, normalise=model.normalise, temperature=model.temperature)
         return VectorSearcher(queries, self.model.all_item_vectors())
-
-
-def _check_candidates(candidates: Any, items_B: Tensor, num_items: int) -> None:
-    """Errors: `InputError` on what is no list of items that begins with the batch's."""
-    is_list = isinstance(candidates, Tensor) and candidates.dtype == torch.int64 and candidates.ndim == 1
-    if not is_list or candidates.device.type != "cpu":
-        raise InputError(f"candidates of the sampler are {_form(candidates)}; return a tensor int64[C] on the CPU")
-    if not torch.equal(candidates[: len(items_B)], items_B):
-        raise InputError("candidates of the sampler do not begin with the items of the batch; append further ones")
-    if not 0 <= int(candidates.min()) <= int(candidates.max()) < num_items:
-        extremes = f"{int(candidates.min())} to {int(candidates.max())}"
-        raise InputError(f"candidates of the sampler are {extremes}, outside 0..{num_items - 1}; return item indices")
-
-
-def _form(found: Any) -> str:
-    """The type and shape of what a user's own sampler returned."""
-    if not isinstance(found, Tensor):
-        return f"a {type(found).__name__}"
-    return f"{str(found.dtype).removeprefix('torch.')}{list(found.shape)} on {found.device.type}"
 
 
 def masked_candidates(
