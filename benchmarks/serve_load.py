@@ -7,9 +7,11 @@ by a Poisson process and are timed from their arrival, so that a slow server can
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
+import re
+import select
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+_READ_BYTES = 2**16
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 @dataclass
@@ -54,31 +59,30 @@ class Connection:
     """A persistent connection."""
 
     def __init__(self, address: str) -> None:
-        self.host, _, port = address.partition(":")
-        self.port = int(port)
-        self.reader: asyncio.StreamReader | None = None
+        host, _, port = address.partition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.read = b""
+        self.arrived = 0.0
 
-    async def send(self, request: bytes) -> tuple[int, bytes]:
-        """The status and body of the answer."""
-        if self.reader is None:
-            self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            self.writer.write(request)
-            head = await self.reader.readuntil(b"\r\n\r\n")
-            lower = head.lower()
-            length = int(lower.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-            body = await self.reader.readexactly(length)
-        except BaseException:
-            self.close()
-            raise
-        if b"connection: close" in lower:
-            self.close()
-        return int(head[9:12]), body
+    def send(self, request: bytes, arrived: float) -> None:
+        """Send a request, which is timed from its arrival."""
+        self.arrived, self.read = arrived, b""
+        self.socket.sendall(request)
 
-    def close(self) -> None:
-        if self.reader is not None:
-            self.writer.close()
-            self.reader = None
+    def answer(self) -> bytes | None:
+        """The whole answer, None while more of it is to come. Errors: `OSError`, `ValueError`."""
+        got = self.socket.recv(_READ_BYTES)
+        if not got:
+            raise ConnectionError("the server closed the connection")
+        self.read = self.read + got if self.read else got
+        head, ended, body = self.read.partition(b"\r\n\r\n")
+        if not ended:
+            return None
+        length = _LENGTH.search(head)
+        if length is None:
+            raise ValueError("an answer without content-length")
+        return self.read if len(body) >= int(length[1]) else None
 
 
 def requests_of(plan: dict[str, Any]) -> list[bytes]:
@@ -91,52 +95,91 @@ def requests_of(plan: dict[str, Any]) -> list[bytes]:
     return made
 
 
-async def ask(connection: Connection, request: bytes, arrived: float, counts: Counts) -> None:
-    try:
-        status, body = await connection.send(request)
-    except (OSError, asyncio.IncompleteReadError, IndexError, ValueError):
-        counts.errors += 1
-        return
-    counts.add(status, time.perf_counter() - arrived)
-    counts.degraded += b'"degraded":true' in body
+class Load:
+    """Requests over connections, with nothing between loop and sockets: the server lacks the time that this takes."""
 
+    def __init__(self, plan: dict[str, Any], counts: Counts) -> None:
+        self.plan, self.counts, self.requests = plan, counts, requests_of(plan)
+        self.watched = select.epoll()
+        self.connections: dict[int, Connection] = {}
+        self.free: deque[Connection] = deque()
+        self.sent = self.running = 0
 
-async def closed(plan: dict[str, Any], counts: Counts) -> None:
-    """Closed loop: each connection sends as soon as its last answer has arrived."""
-    requests, until = requests_of(plan), time.perf_counter() + plan["seconds"]
+    def closed(self) -> None:
+        """Closed loop: each connection sends as soon as its last answer has arrived."""
+        until = time.perf_counter() + self.plan["seconds"]
+        for _ in range(self.plan["connections"]):
+            self.send(time.perf_counter())
+        while self.running:
+            self.collect(None)
+            while self.running < self.plan["connections"] and (now := time.perf_counter()) < until:
+                self.send(now)
 
-    async def one(number: int) -> None:
-        connection, at = Connection(plan["address"]), number
-        while (now := time.perf_counter()) < until:
-            await ask(connection, requests[at % len(requests)], now, counts)
-            at += plan["connections"]
-        connection.close()
+    def opened(self) -> None:
+        """Open loop: requests arrive even if earlier ones have no answer yet."""
+        rng = random.Random(1)
+        self.free.extend(self.connected() for _ in range(self.plan["connections"]))
+        due = time.perf_counter()
+        end = due + self.plan["seconds"]
+        while due < end:
+            due += rng.expovariate(self.plan["rate"])
+            self.collect(0)
+            while (wait := due - time.perf_counter()) > 0:
+                self.collect(wait)
+            self.counts.late.append(-wait)
+            self.send(due)
+        while self.running:
+            self.collect(None)
 
-    await asyncio.gather(*map(one, range(plan["connections"])))
+    def connected(self) -> Connection:
+        """A new connection."""
+        made = Connection(self.plan["address"])
+        self.connections[made.socket.fileno()] = made
+        self.watched.register(made.socket, select.EPOLLIN)
+        return made
 
+    def send(self, arrived: float) -> None:
+        """Send the next request."""
+        request = self.requests[self.sent % len(self.requests)]
+        self.sent += 1
+        try:
+            connection = self.free.popleft() if self.free else self.connected()
+        except OSError:
+            self.counts.errors += 1
+            return
+        self.running += 1
+        try:
+            connection.send(request, arrived)
+        except OSError:
+            self.leave(connection)
 
-async def opened(plan: dict[str, Any], counts: Counts) -> None:
-    """Open loop: requests arrive even if earlier ones have no answer yet."""
-    requests, rng = requests_of(plan), random.Random(1)
-    free = deque(Connection(plan["address"]) for _ in range(plan["connections"]))
-    running: set[asyncio.Task[None]] = set()
-    due, end, number = time.perf_counter(), time.perf_counter() + plan["seconds"], 0
+    def collect(self, seconds: float | None) -> None:
+        """Wait for answers, at most this long, and count them."""
+        # `select` waits for microseconds, `epoll.poll` for whole milliseconds.
+        if seconds and not select.select([self.watched], (), (), seconds)[0]:
+            return
+        for number, _ in self.watched.poll(seconds if seconds is None else 0):
+            connection = self.connections[number]
+            try:
+                answer = connection.answer()
+            except (OSError, ValueError):
+                self.leave(connection)
+                continue
+            if answer is not None:
+                self.running -= 1
+                self.counts.add(int(answer[9:12]), time.perf_counter() - connection.arrived)
+                self.counts.degraded += b'"degraded":true' in answer
+                self.free.append(connection)
 
-    async def one(arrived: float, request: bytes) -> None:
-        connection = free.popleft() if free else Connection(plan["address"])
-        await ask(connection, request, arrived, counts)
-        free.append(connection)
-
-    while due < end:
-        due += rng.expovariate(plan["rate"])
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        counts.late.append(max(0.0, time.perf_counter() - due))
-        task = asyncio.create_task(one(due, requests[number % len(requests)]))
-        running.add(task)
-        task.add_done_callback(running.discard)
-        number += 1
-    await asyncio.gather(*running)
+    def leave(self, connection: Connection) -> None:
+        """Close a connection; the request on it, if any, ended in an error."""
+        if connection in self.free:
+            self.free.remove(connection)
+        else:
+            self.running -= 1
+            self.counts.errors += 1
+        del self.connections[connection.socket.fileno()]
+        connection.socket.close()
 
 
 def offered_load(**plan: Any) -> dict[str, Any]:
@@ -167,7 +210,8 @@ def start(**plan: Any) -> Any:
 def main() -> None:
     plan, counts = json.loads(sys.stdin.read()), Counts()
     began, processor = time.perf_counter(), time.process_time()
-    asyncio.run(opened(plan, counts) if plan.get("rate") else closed(plan, counts))
+    load = Load(plan, counts)
+    (load.opened if plan.get("rate") else load.closed)()
     wall = time.perf_counter() - began
     print(json.dumps(counts.document(wall) | {"seconds": wall, "load_cpu_s": time.process_time() - processor}))
 
