@@ -57,6 +57,14 @@ def test_both_equal_the_tree(seed, size, rows, longest, length, filtered):
 
 
 @pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
+def test_a_mask_need_not_be_contiguous(module):
+    lists, leaf_of_item = ItemLists.from_lists([[0, 1, 2, 3]]), np.array([3, 1, 0, 2], np.int32)
+    table = np.array([[True, False], [False, True], [False, True], [True, False]])
+    for mask in (table[:, 0], table[::-1, 0]):
+        assert banned_of(module, leaf_of_item, lists, mask)[1].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
 def test_unknown_indices_are_refused(module):
     leaf_of_item, one = np.arange(5, dtype=np.int32), ItemLists.from_lists([[1, 5]])
     with pytest.raises(IndexError):

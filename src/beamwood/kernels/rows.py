@@ -36,7 +36,8 @@ def banned_of(
     Errors: `IndexError`.
     """
     if module is not None:
-        indptr, leaves = module.banned_of(leaf_of_item, lists.indptr, lists.items, allowed)
+        mask = None if allowed is None else np.ascontiguousarray(allowed)
+        indptr, leaves = module.banned_of(leaf_of_item, lists.indptr, lists.items, mask)
         return indptr, leaves
     kept = lists if allowed is None else lists.keeping(allowed[lists.items])
     distinct = ItemLists.unchecked(kept.indptr, np.asarray(leaf_of_item[kept.items], np.int32)).distinct()
