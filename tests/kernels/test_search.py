@@ -13,7 +13,8 @@ from beamwood.kernels import reference
 from beamwood.kernels.numpy_search import NumpySearcher
 from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.search import DinSearch
-from din_cases import WINDOWS, random_case, random_histories
+from beamwood.models.terms import TERMS
+from din_cases import WINDOWS, random_case, random_histories, without_terms
 
 LIVE = kernels.active_kernels()
 native_only = pytest.mark.skipif(LIVE["path"] != "native", reason="the native core is not built")
@@ -211,6 +212,42 @@ def test_both_cores_have_the_same_methods():
         for core in (NumpySearcher, kernels.native().Searcher)
     )
     assert own == other
+
+
+@native_only
+@pytest.mark.parametrize("term", ["similarity", "seen", "neighbours"])
+def test_a_derived_term_is_searched_as_it_scores(term, monkeypatch):
+    """Beside its parent and in its place, though the native core knows the parent's form."""
+    tree, weights, histories = random_case(5, similarity=4, neighbours=3)
+    kind = type(TERMS[term])
+
+    def halved(self, held, query):
+        return kind.score(self, held, query) / 2
+
+    part = weights.terms[term]
+    own = dataclasses.replace(part, term=type("Mine", (kind,), {"name": "mine", "score": halved})())
+    beside, instead = weights.terms | {"mine": own}, without_terms(weights, term).terms | {"mine": own}
+    for terms in (beside, instead):
+        scorer = dataclasses.replace(weights, terms=terms)
+        with pytest.warns(UserWarning, match="no native form is known of the term 'mine': the tree is searched by"):
+            search = DinSearch(scorer, tree.shape)
+        assert search.why_numpy == "no native form is known of the term 'mine'"
+        got = search.exact(histories, 9, live=tree.live_counts)
+        expected = reference.exact_search(scorer, tree.shape, histories, 9, live=tree.live_counts)
+        assert_same_up_to_ties(tree, scorer, histories, got, expected)
+    plain = DinSearch(weights, tree.shape)
+    assert not plain.why_numpy
+    monkeypatch.setenv("BEAMWOOD_KERNELS", "reference")
+    twin = DinSearch(weights, tree.shape).exact(histories, 9, live=tree.live_counts)
+    assert_same_up_to_ties(tree, weights, histories, plain.exact(histories, 9, live=tree.live_counts), twin)
+
+
+@native_only
+def test_a_form_of_two_terms_is_known_of_one():
+    tree, weights, _ = random_case(6, similarity=4)
+    twice = dataclasses.replace(weights, terms=weights.terms | {"more": weights.terms["seen"]})
+    with pytest.warns(UserWarning, match="no native form is known of the term 'more'"):
+        assert DinSearch(twice, tree.shape).why_numpy
 
 
 def test_the_reference_is_used_on_request(monkeypatch):

@@ -38,8 +38,13 @@ class Later:
 
 
 def without_native_form(weights: DinWeights) -> str:
-    """Why the native core cannot search, "" where it can."""
-    foreign = [f"'{name}'" for name, part in weights.terms.items() if part.term.native not in _NATIVE]
+    """Why the native core cannot search, "" where it can: it has one place for each form."""
+    foreign, free = [], [*_NATIVE]
+    for name, part in weights.terms.items():
+        if part.term.native in free:
+            free.remove(part.term.native)
+        else:
+            foreign.append(f"'{name}'")
     return f"no native form is known of the term {', '.join(foreign)}" if foreign else ""
 
 

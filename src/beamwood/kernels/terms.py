@@ -139,11 +139,16 @@ class Term:
     by_others: ClassVar[bool] = False
     """Whether a node's part is stored with other nodes, as lists of neighbours are."""
     native: ClassVar[str] = ""
-    """The name of its C++ form; without one the tree is searched by numpy."""
+    """The name of its C++ form, which a derived class does not inherit; without one the tree is searched by numpy."""
     width: int = 0
     """Columns of the item vectors that it starts from."""
     folds: int = 0
     """F, the folds of users that it can leave out in training."""
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        # A derived class may score otherwise than its parent's C++ form.
+        cls.native = vars(cls).get("native", "")
 
     def arrays(self, shape: Shape, history_length: int) -> dict[str, NDArray[Any]]:
         """All its arrays before any start, float32 or integers."""
