@@ -122,6 +122,14 @@ def test_a_twin_in_a_history_has_the_effect_of_its_item(name):
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_a_history_beyond_the_new_items_is_refused(name):
+    extended, query = with_items(SEARCHERS[name](), Mixtures.of(TWINS)), Query.of(ItemLists.from_lists([[7, N + 3]]))
+    for ask in (lambda: extended.search(query, 5), lambda: extended.score(query, np.array([[1, N]]))):
+        with pytest.raises(InputError, match=f"holds item index {N + 3}"):
+            ask()
+
+
 def test_log_probabilities_beside_a_tree_are_those_of_its_scores():
     """Also where an item beside the tree is in the history: with one level, the path is its last step."""
     query = Query.of(ItemLists.from_lists([[1, 2, N], [N, N + 1, 7], [N + 1] * 5, [1, 2, 3]]))

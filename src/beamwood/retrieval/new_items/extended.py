@@ -19,7 +19,7 @@ from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.new_items.beside import Beside
-from beamwood.retrieval.search_checks import check_search
+from beamwood.retrieval.search_checks import check_histories, check_search
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, exported_part, part_of, prefixed
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
@@ -164,8 +164,12 @@ def _known_filter(mask: BoolArray, first: int) -> Prepared:
 
 
 def known_histories(query: Query, first: int, mixtures: Mixtures) -> Query:
-    """The query with each new item in histories replaced by the known one with the largest weight, if any."""
+    """The query with each new item in histories replaced by the known one with the largest weight, if any.
+
+    Errors: an item index beyond the catalogue.
+    """
     histories = query.histories
+    check_histories(histories, first + len(mixtures))
     new = histories.items >= first
     if not new.any():
         return query
