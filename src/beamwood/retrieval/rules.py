@@ -110,7 +110,7 @@ def _caps(given: Any, filters: Filters) -> Caps:
 def _share(given: Any) -> float:
     """The share of a promotion. Errors: another form, or a share outside 0..1."""
     known = ("where", "share", "name")
-    if not isinstance(given, Mapping) or not {"where", "share"} <= set(given):
+    if not isinstance(given, Mapping) or "share" not in given or not isinstance(given.get("where"), Mapping):
         raise InputError(f"promote holds {given!r}; write {{'where': {{..}}, 'share': 0.2, 'name': 'sale'}}")
     for name in given:
         if name not in known:
