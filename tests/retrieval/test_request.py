@@ -70,3 +70,23 @@ def test_a_new_item_needs_an_id_a_mixture_and_cells(wrong):
 def test_scores_of_rows_that_are_read_once(retriever):
     rows, items = [["a"], ["b"]], [["c", "d"], ["d", "e"]]
     assert retriever.score(iter(rows), items).tolist() == retriever.score(rows, items).tolist()
+
+
+@pytest.mark.parametrize(
+    ("listed", "rest"),
+    [
+        ({"users": ["u", "v"]}, {"as_": "polars"}),
+        ({"histories": [list("abcde"), ["a"]]}, {}),
+        ({"histories": [["a"]], "allowed": ["a"]}, {}),
+        ({"histories": [["a"]], "exclude": list("bcde")}, {}),
+    ],
+    ids=["users", "histories", "allowed", "exclude"],
+)
+def test_an_iterator_answers_as_its_list(retriever, listed, rest):
+    """Also the reason for a row without items, for which the request is read again."""
+    answer = retriever.recommend(k=2, **{name: iter(values) for name, values in listed.items()}, **rest)
+    expected = retriever.recommend(k=2, **listed, **rest)
+    assert answer.equals(expected) if rest else answer == expected
+    assert rest or expected.empty
+    if "histories" in listed:
+        assert retriever.recommend(k=2, **listed | {"histories": map(iter, listed["histories"])}) == expected

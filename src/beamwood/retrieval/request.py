@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -65,6 +65,19 @@ class Request:
     def __post_init__(self) -> None:
         if self.histories is None and self.users is None:
             raise InputError("give histories or users")
+        # An iterator would be empty when the request is read again.
+        read: dict[str, Any] = {
+            "histories": self.histories,
+            "users": self.users,
+            "allowed": self.allowed,
+            "exclude": self.exclude,
+        }
+        for name, given in read.items():
+            if isinstance(given, Iterator):
+                object.__setattr__(self, name, list(given))
+        if isinstance(self.histories, list) and any(isinstance(row, Iterator) for row in self.histories):
+            rows = [list(row) if isinstance(row, Iterator) else row for row in self.histories]
+            object.__setattr__(self, "histories", rows)
         if self.seen not in _SEEN:
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
         if self.rejected not in _SEEN:

@@ -128,7 +128,8 @@ class Retriever:
                 known = [each for each in inspect.signature(self.recommend).parameters if each != "rules"]
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, [*known, *_RULES])}")
         given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
-        found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
+        request = Request(histories, k, users, allowed, context, seen, on_unknown, where, **given)
+        found, users = self.answer(request), request.users
         return found if as_ is None else found.to(as_, None if users is None else self._typed(as_list("users", users)))
 
     def _typed(self, users: list[Any]) -> pl.Series:
