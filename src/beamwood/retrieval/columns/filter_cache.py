@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import Counter, OrderedDict
 from functools import partial
 
+from beamwood.fork_lock import ForkLock
 from beamwood.kept import Prepared
 
 __all__ = ["FilterCache"]
@@ -25,7 +25,7 @@ class FilterCache:
         self.max_bytes, self.uses, self.nbytes = max_bytes, uses, 0
         """The size of all entries, with the arrays that searchers have derived since."""
         self._kept, self._sizes = OrderedDict[bytes, Prepared](), dict[bytes, int]()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -5,7 +5,6 @@ Shape legend: B rows, N items, D width, k results.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.errors import ArtefactError
+from beamwood.fork_lock import ForkLock
 from beamwood.kernels.arrays import check_integers
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed, own_settings
@@ -47,7 +47,7 @@ class _ProductCount:
     """
 
     def __init__(self) -> None:
-        self._lock, self._running, self._seen = threading.Lock(), 0, 0
+        self._lock, self._running, self._seen = ForkLock(), 0, 0
 
     def begin(self) -> None:
         """A search begins."""

@@ -8,7 +8,6 @@ no search reads a changing leaf. Of a mapped file only written pages are copied.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.fork_lock import ForkLock
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.search import DinSearch
@@ -28,14 +28,14 @@ __all__ = ["Slots", "mixed_leaves", "slots_of"]
 # A new item gets a leaf whose ancestor this many levels above the parent's is the same as its main parent's, or is
 # scored beside the search.
 _NEAR = 1
-_LOCK = threading.Lock()
+_LOCK = ForkLock()
 
 
 class Slots:
     """The leaves of `fitted` that held no item, their new content, and who uses them."""
 
     def __init__(self, fitted: TreeSearcher) -> None:
-        self._tree, self._lock = fitted.tree, threading.Lock()
+        self._tree, self._lock = fitted.tree, ForkLock()
         self._empty = fitted.tree.item_of_leaf < 0
         self._written: dict[bytes, list[int]] = {}
         self._held: dict[int, bytes] = {}
