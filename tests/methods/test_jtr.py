@@ -83,10 +83,14 @@ def test_level_losses_with_sampled_negatives(split):
     queries_XD = torch.from_numpy(rng.normal(size=(9, 12)).astype(np.float32))
     level = whole.tree.levels()[-1]
     nodes = torch.from_numpy(rng.integers(*level, 9))
+    same = torch.Generator()
+    same.set_state(few.rng.get_state())
     losses = [each.task.level_loss(queries_XD, nodes, level, each.rng).detach().numpy() for each in (whole, many, few)]
     np.testing.assert_array_equal(losses[0], losses[1])
-    siblings = few.model.get_buffer("siblings")[nodes][:, 0]
-    assert (siblings >= 0).all()
+    among, parents = few.model.get_buffer("siblings"), few.model.get_buffer("parents")
+    siblings = siblings_first(nodes, among, parents, level, 1, same)[:, 0]
+    assert (parents[siblings] == parents[nodes]).all()
+    assert (siblings != among[nodes][:, 0]).any()
     apart = (queries_XD * (few.nodes[siblings] - few.nodes[nodes])).sum(dim=1).detach().numpy()
     np.testing.assert_allclose(losses[2], np.log1p(np.exp(apart)), rtol=1e-4)
 

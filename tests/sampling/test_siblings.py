@@ -33,9 +33,18 @@ def test_they_come_first_and_are_never_drawn():
     assert set(found[1::2, 1:].ravel().tolist()) == {-1, 4, 5, 6}
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_few_negatives_are_siblings(count):
-    assert drawn([4], (4, 9), count).tolist() == [[5, 6][:count]]
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_of_more_siblings_each_is_as_likely(count):
+    """A chi-square test over the 4 siblings of a node; another node has a single one."""
+    tree = ClusterTree.of([2, 5, 2, *[0] * 7])
+    siblings, parents = torch.from_numpy(tree.siblings()), torch.from_numpy(tree.parents)
+    rng = torch.Generator().manual_seed(count)
+    found = siblings_first(torch.tensor([3, 8] * 2000), siblings, parents, (3, 10), count, rng).numpy()
+    assert all(len(set(row)) == count for row in found[::2].tolist())
+    counts, expected = np.bincount(found[::2].ravel(), minlength=8), 2000 * count / 4
+    assert counts[:4].sum() == 0
+    assert ((counts[4:] - expected) ** 2 / expected).sum() < 25
+    assert (found[1::2, 0] == 9).all()
 
 
 def test_draws_are_uniform_over_other_nodes():

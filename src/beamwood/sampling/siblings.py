@@ -21,12 +21,16 @@ def siblings_first(
 ) -> Tensor:
     """Nodes int64[X, K], the siblings of each target and then draws of its level, K in all; -1 for none.
 
-    `siblings_VS`: -1 behind the last. `level`: the first of its nodes, and the first behind it. Draws are uniform, with
-    replacement; a draw that is the target or a sibling becomes -1. Source: JTR.
+    Of more than K siblings a random K are taken. `siblings_VS`: -1 behind the last. `level`: the first of its nodes,
+    and the first behind it. Draws are uniform, with replacement; a draw that is the target or a sibling becomes -1.
+    Source: JTR.
     """
     nodes = torch.randint(level[0], level[1], (len(targets_X), num_negatives), generator=generator).to(parents_V.device)
     nodes = nodes.masked_fill(parents_V[nodes] == parents_V[targets_X][:, None], -1)
-    own = siblings_VS[targets_X][:, :num_negatives]
+    own = siblings_VS[targets_X]
+    if own.shape[1] > num_negatives:
+        keys = torch.rand(own.shape, generator=generator).to(own.device).masked_fill(own < 0, 1.0)
+        own = own.gather(1, keys.argsort(dim=1, stable=True)[:, :num_negatives])
     first = nodes[:, : own.shape[1]]
     nodes[:, : own.shape[1]] = torch.where(own >= 0, own, first)
     return nodes
