@@ -156,6 +156,18 @@ def test_filters_and_exclusions_hold_for_new_items(name):
     assert (hits.items >= 0).sum(axis=1).tolist() == [N + 1] * len(query)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_filter_of_items_beside_the_tree_alone():
+    rng, shape = np.random.default_rng(0), Shape(4, 2, 3)
+    tree = Tree.of_order(rng.permutation(16), shape)
+    fitted = TreeSearcher(random_weights(rng, shape.num_nodes), tree, beam_width=1)
+    extended = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(4)]))
+    assert extended.num_beside == 4
+    # More than the children of a beam of one.
+    hits = extended.search(Query.of(ItemLists.from_lists([[1, 2]])), 1, SearchOptions(allowed=np.arange(20) >= 16))
+    assert hits.items[0, 0] >= 16
+
+
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_an_empty_mixture_comes_last_and_can_be_found_by_a_filter(name):
     extended, query = with_items(SEARCHERS[name](), Mixtures.of([{}, {3: 1.0}])), queries()

@@ -257,7 +257,8 @@ class TreeSearcher:
             return count <= level_most
         # The tree as the owner, as the searcher itself owns the counts.
         live = options.of_filter(self.tree, lambda _: _num_live(self._live(options)))
-        return count <= float((np.minimum(live[:-1], way.beam_width) * live[1:] / live[:-1]).sum())
+        # No node is live where only items beside the tree are allowed.
+        return count <= float((np.minimum(live[:-1], way.beam_width) * live[1:] / np.maximum(live[:-1], 1)).sum())
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's allowed items that are not among them."""
