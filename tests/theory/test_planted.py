@@ -129,5 +129,16 @@ def test_missed_counts_items_and_probability():
         bayes_regret(eta[0], np.array([0]), 0)
 
 
+def test_of_equally_probable_items_none_is_missed():
+    eta = np.array([[0.2, 0.3, 0.2, 0.2, 0.1]])
+    assert missed(eta, np.array([[1, 3]])).items == missed(eta, np.array([[1, 0]])).items == 0
+    assert missed(eta, np.array([[2, 3]])).items == missed(eta, np.array([[1, 4]])).items == 0.5
+    # Places without an item of their own.
+    assert missed(eta, np.array([[1, -1]])).items == missed(eta, np.array([[1, 1]])).items == 0.5
+    rng = np.random.default_rng(0)
+    flat = rng.integers(1, 4, (20, 40)).astype(float)
+    assert missed_in_theory(random_tree(40, rng, branching=3), flat, 5)["rectified"].items == 0
+
+
 def test_a_repeated_item_counts_once():
     assert bayes_regret(np.array([0.6, 0.3, 0.1]), np.array([0, 0]), 2) == pytest.approx(0.3)

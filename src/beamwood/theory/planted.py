@@ -28,19 +28,28 @@ class Missed:
 
 
 def missed(eta_BN: FloatArray, items_Bk: IndexArray) -> Missed:
-    """What the answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item.
+    """What the answers `items_Bk` miss of the k most probable items under the true `eta_BN`.
 
-    An item of -1 is an empty place. Errors: another number of rows, no place, or items outside the catalogue.
+    An item as probable as the least one of a full answer is not missed. An item of -1 is an empty place. Errors:
+    another number of rows, no place, or items outside the catalogue.
     """
     if len(eta_BN) != len(items_Bk) or len(eta_BN) == 0:
         raise InputError(f"{len(eta_BN)} rows of probabilities for {len(items_Bk)} answers; give one each")
     if items_Bk.ndim != 2 or items_Bk.shape[1] == 0:
         raise InputError(f"items_Bk has shape {items_Bk.shape}; give [rows, k] with k of 1 or more")
     k = items_Bk.shape[1]
-    best = np.argsort(-eta_BN, axis=1, kind="stable")[:, :k]
-    lost = [len(np.setdiff1d(one, other)) / len(one) for one, other in zip(best, items_Bk, strict=True)]
     regrets = [bayes_regret(eta, items, k) for eta, items in zip(eta_BN, items_Bk, strict=True)]
+    lost = [_share_missed(eta, items[items >= 0], k) for eta, items in zip(eta_BN, items_Bk, strict=True)]
     return Missed(float(np.mean(lost)), float(np.mean(regrets)))
+
+
+def _share_missed(eta_N: FloatArray, items: IndexArray, k: int) -> float:
+    """The share of the k most probable items that the others, or empty places, stand for."""
+    best = np.argsort(-eta_N, kind="stable")[:k]
+    chosen = np.unique(items)
+    least = eta_N[chosen].min() if len(chosen) >= len(best) else -np.inf
+    away = np.setdiff1d(best, chosen)
+    return float(np.count_nonzero(eta_N[away] > least) / len(best))
 
 
 def missed_in_theory(tree: Tree, eta_BN: FloatArray, k: int) -> dict[str, Missed]:
