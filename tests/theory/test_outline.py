@@ -56,7 +56,8 @@ def test_items_below_a_node(tree):
 
 def test_as_many_complete_levels_as_fit(tree):
     assert {node.level for node in drawn(tree, most=16)} == {0, 1, 2}
-    assert {node.level for node in drawn(tree, most=2)} == {0, 1}
+    assert {node.level for node in drawn(tree, most=4)} == {0, 1}
+    assert {node.level for node in drawn(tree, most=3)} == {0}
     assert all(node.below == () for node in drawn(tree, most=16) if node.level == 2)
 
 

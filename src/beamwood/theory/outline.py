@@ -68,9 +68,7 @@ def tree_outline(
     """
     sizes = [int(np.count_nonzero(live)) for live in tree.live_counts]
     depth = max((level for level in range(len(sizes)) if sum(sizes[: level + 1]) <= most), default=0)
-    levels = [
-        _level(tree, level, names, counts_N, categories, label_items, lost_on) for level in range(max(depth, 1) + 1)
-    ]
+    levels = [_level(tree, level, names, counts_N, categories, label_items, lost_on) for level in range(depth + 1)]
     nodes: list[Node] = []
     start = 0
     for level, own in enumerate(levels):
