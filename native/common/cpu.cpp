@@ -3,13 +3,30 @@
 #include <algorithm>
 #include <stdexcept>
 
-#if defined(BEAMWOOD_HAS_amx) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(BEAMWOOD_HAS_amx) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 namespace beamwood {
+
+#if defined(__x86_64__)
+namespace {
+
+// Whether the processor has all of x86-64-v3. The last three by their bits, as not every compiler knows their names.
+bool has_v3() {
+    constexpr unsigned MOVBE = 1u << 22, F16C = 1u << 29, LZCNT = 1u << 5;
+    unsigned a = 0, b = 0, first = 0, extended = 0, d = 0;
+    if (!__get_cpuid(1, &a, &b, &first, &d) || !__get_cpuid(0x80000001u, &a, &b, &extended, &d)) return false;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && (first & MOVBE) && (first & F16C) && (extended & LZCNT);
+}
+
+}  // namespace
+#endif
 
 const std::vector<std::string>& levels() {
     static const std::vector<std::string> found = [] {
@@ -24,13 +41,10 @@ const std::vector<std::string>& levels() {
             names.emplace_back("v2");
 #endif
 #ifdef BEAMWOOD_HAS_v3
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-            __builtin_cpu_supports("bmi2"))
-            names.emplace_back("v3");
+        if (has_v3()) names.emplace_back("v3");
 #endif
 #ifdef BEAMWOOD_HAS_v4
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        if (has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl"))
             names.emplace_back("v4");

@@ -48,10 +48,17 @@ def program(name):
 
 @pytest.mark.parametrize(
     ("processor", "expected"),
-    [("Haswell", ["native", "v3"]), ("Nehalem", ["native", "v2"]), ("qemu64", ["reference", None])],
+    [
+        ("Haswell", ["native", "v3"]),
+        ("Haswell,-movbe", ["native", "v2"]),
+        ("Haswell,-f16c", ["native", "v2"]),
+        ("Haswell,-abm", ["native", "v2"]),
+        ("Nehalem", ["native", "v2"]),
+        ("qemu64", ["reference", None]),
+    ],
 )
 def test_it_selects_a_supported_instruction_set(wheel_installed, processor, expected):
-    """With AVX2, with the sets before it, and below every compiled instruction set."""
+    """With AVX2, without a part of its set, with the sets before it, and below every compiled instruction set."""
     emulated = [program("qemu-x86_64"), "-cpu", processor, wheel_installed.python]
     assert json.loads(run(*emulated, "-c", LIVE)) == expected
     if expected[0] == "native":
