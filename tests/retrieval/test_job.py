@@ -78,3 +78,19 @@ def test_a_job_without_rows_writes_a_file_without_answers(tmp_path, suffix, by_u
         types = {"query": pl.Int64, "rank": pl.Int32, "item": pl.Int64, "score": pl.Float64}
         assert dict(pl.read_parquet(target).schema) == types
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_with_files_of_others_is_left_as_it_is(tmp_path, resume):
+    target, folder = tmp_path / "answers.csv", tmp_path / "answers.csv.parts"
+    folder.mkdir()
+    own = ["000000.csv", ".000001.csv.0123456789ab.saving", ".job.json.0123456789ab.saving"]
+    for name in (*own, "part-0.csv"):
+        (folder / name).write_text("kept")
+    with pytest.raises(InputError, match=r"answers\.csv\.parts holds part-0\.csv, which no job wrote; move it away"):
+        job_of(None, [[5], [6]]).run(target, resume=resume)
+    assert {path.read_text() for path in folder.iterdir()} == {"kept"}
+    assert len(list(folder.iterdir())) == 4
+    (folder / "part-0.csv").unlink()
+    assert job_of(None, [[5], [6]]).run(target, resume=resume) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]

@@ -9,6 +9,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ _SCANS: dict[str, Callable[[str], pl.LazyFrame]] = {
 FORMATS = tuple(_SCANS)
 """Formats by file suffix; a line or row is one recommendation: query, rank, item, score."""
 _COLUMNS = ("query", "rank", "item", "score")
+_ENTRY = rf"{re.escape(_ABOUT)}|\d{{6,}}(?:{'|'.join(map(re.escape, FORMATS))})"
+# What a job writes into its folder, the temporaries of killed writes included.
+_OF_A_JOB = re.compile(rf"{_ENTRY}|\.(?:{_ENTRY})\.[0-9a-f]{{12}}\.saving")
 
 # Progress: rows done, rows in total, rows a second.
 Say = Callable[[int, int, float], None]
@@ -133,7 +137,10 @@ class Job:
             raise InputError(f"{len(self.rows)} rows and {len(self.labels)} labels; give one label a row")
 
     def run(self, target: str | os.PathLike[str], *, resume: bool = False, say: Say | None = None) -> int:
-        """Write the file; returns the rows answered in this run. Errors: an unknown suffix; groups of another job."""
+        """Write the file; returns the rows answered in this run.
+
+        Errors: an unknown suffix; groups of another job; a folder of groups that holds other files.
+        """
         target = Path(target)
         _check_suffix(target)
         folder = _folder(target)
@@ -170,6 +177,9 @@ class Job:
         return GroupOptions(plain, self.by_users, self.label_type, target.suffix, self.threads)
 
     def _prepare(self, folder: Path, *, resume: bool) -> None:
+        foreign = sorted(entry.name for entry in folder.iterdir() if not _OF_A_JOB.fullmatch(entry.name))
+        if foreign:
+            raise InputError(f"{folder} holds {foreign[0]}, which no job wrote; move it away, or name another --out")
         about = folder / _ABOUT
         identity = self._identity()
         if resume and os.path.exists(about):
