@@ -8,7 +8,9 @@ import sys
 from contextlib import suppress
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from scipy import sparse
 
 from beamwood.data import read_log
 from beamwood.errors import InputError
@@ -21,6 +23,18 @@ def small():
     )
 
 
+def with_offsets(frame, path):
+    times = pa.array([0] * len(frame), pa.timestamp("us", "+05:30"))
+    table = frame.to_arrow().append_column("time", times)
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+
+
+def matrix(frame, path):
+    users = (frame["user_id"] - 10**18).to_numpy()
+    sparse.save_npz(path, sparse.csr_matrix((users + 1, (users, frame["item_id"].str.slice(1).cast(int).to_numpy()))))
+
+
 WRITERS = {
     "log.parquet": pl.DataFrame.write_parquet,
     "log.arrow": pl.DataFrame.write_ipc,
@@ -29,6 +43,10 @@ WRITERS = {
     "log.csv.zst": lambda frame, path: frame.write_csv(path, compression="zstd"),
     "log.jsonl": pl.DataFrame.write_ndjson,
     "log.jsonl.zst": lambda frame, path: frame.write_ndjson(path, compression="zstd"),
+    "log.jsonl.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_ndjson().encode())),
+    "log.json.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_json().encode())),
+    "log.npz": matrix,
+    "log.offsets.arrow": with_offsets,
 }
 
 

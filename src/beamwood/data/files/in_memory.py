@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
@@ -66,9 +65,9 @@ def scan_matrix(path: Path) -> pl.LazyFrame:
     """The entries of a sparse matrix [users, items] saved by scipy, see `frame_of`. Errors: another file."""
     try:
         return _of_matrix(sparse.load_npz(path)).lazy()
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file fails in zipfile, zlib, NumPy or scipy
         raise InputError(
             f"{path} holds no sparse matrix that scipy.sparse.save_npz wrote; in Python, give read_log its arrays as "
             "a dictionary, such as {'user': .., 'item': ..}"

@@ -9,8 +9,9 @@ import json
 import re
 import reprlib
 import shlex
+import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -78,7 +79,7 @@ def why_no_json(path: str) -> str | None:
     shown = f"{unpack} {quoted} | " if unpack else ""
     given = "" if shown else f" < {quoted}"
     # A damaged or shortened file is as the reader says.
-    with suppress(OSError, EOFError, pl.exceptions.PolarsError), _unpacked(Path(path)) as file:
+    with suppress(OSError, pl.exceptions.PolarsError), _unpacked(Path(path)) as file:
         head = file.read(_HEAD).decode("utf-8-sig", errors="replace")
         if _OF_PYTHON.match(head):
             return (
@@ -169,11 +170,17 @@ def _names_twice(text: str) -> list[str]:
     return twice
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked. Errors: `OSError`, also where a packed file is damaged or ends early."""
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            yield file  # type: ignore[misc]
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"it cannot be unpacked: {error}") from error
 
 
-def _unpacked(path: Path) -> IO[bytes]:
+def _unpacked(path: Path) -> AbstractContextManager[IO[bytes]]:
     """The first lines of a file; of one packed as .zst, which Python cannot read, as Polars reads them."""
     if not path.name.lower().endswith(".zst"):
         return _opened(path)

@@ -41,17 +41,22 @@ def has_offsets(path: Path) -> bool:
 
 
 def file_with_offsets(path: Path) -> pl.LazyFrame:
-    """The table of a Parquet or Arrow file, with its times in UTC."""
+    """The table of a Parquet or Arrow file, with its times in UTC. Errors: `OSError`, also for a damaged file."""
     with asking_for(f"{path} has times whose zone is an offset"):
         import pyarrow as pa
         from pyarrow import parquet
     with path.open("rb") as file:
         start = file.read(6)
-    if start.startswith(b"PAR1"):
-        return table_with_offsets(parquet.ParquetFile(path).read()).lazy()
-    with pa.memory_map(str(path)) as file:
-        opened = pa.ipc.open_file(file) if start == _ARROW[0] else pa.ipc.open_stream(file)
-        return table_with_offsets(opened.read_all()).lazy()
+    try:
+        if start.startswith(b"PAR1"):
+            return table_with_offsets(parquet.ParquetFile(path).read()).lazy()
+        with pa.memory_map(str(path)) as file:
+            table = (pa.ipc.open_file(file) if start == _ARROW[0] else pa.ipc.open_stream(file)).read_all()
+            # Wrong offsets within its buffers would end the process.
+            table.validate(full=True)
+            return table_with_offsets(table).lazy()
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
 
 
 def table_with_offsets(source: Any) -> pl.DataFrame:
