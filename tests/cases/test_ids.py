@@ -45,8 +45,20 @@ def test_typed_text_that_is_read_as_numbers_is_told(write, planted):
     assert not any("text of whole numbers" in line for line in read_log(write(planted)).report.lines())
 
 
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(["7", str(2**63 - 1), str(-(2**63))])])
+def test_text_of_all_numbers_that_fit_is_read_as_numbers(dtype):
+    assert items_of(["7", str(2**63 - 1), str(-(2**63))], dtype).frame["item"].to_list() == [7, 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("large", [str(2**63), str(-(2**63) - 1), "1" * 25])
+def test_text_of_a_number_that_does_not_fit_stays_text(large):
+    log = items_of([*map(str, range(150)), large])
+    assert log.frame["item"].to_list() == [*map(str, range(150)), large]
+    assert any("no whole number below 2^63, the first" in line for line in log.report.lines())
+
+
 def test_a_few_words_among_numbers_are_told():
-    said = "1 item id is no whole number, the first 'guest' in row 151, so all are text, such as \"7\""
+    said = "1 item id is no whole number below 2^63, the first 'guest' in row 151, so all are text, such as \"7\""
     numbers = [str(number) for number in range(150)]
     assert any(said in line for line in items_of([*numbers, "guest"]).report.lines())
     assert not any("no whole number" in line for line in items_of([*numbers, "a", "b", "c"]).report.lines())

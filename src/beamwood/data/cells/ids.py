@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # Whole numbers, also as spreadsheets and frames with gaps write them (7.0); "007" and "+7" are other ids than 7.
-_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
+_WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,18})(\.0+)?$"
 _POINT_ZERO = r"\.0+$"
 # A long number that went through a float; "12e4", which may be hexadecimal, is ordinary text.
 _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
@@ -50,7 +50,7 @@ def id_expression(
 ) -> tuple[pl.Expr, tuple[str, ...]]:
     """The ids as an expression named `role`, and notes about them; `or_else`: the fix other than to fill missing ones.
 
-    Text is converted to integers where that is lossless. Bytes are read as text. Errors: null, empty or non-finite ids;
+    Text is converted to integers where all of it is whole numbers that Int64 holds. Bytes are read as text. Errors: null, empty or non-finite ids;
     floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are not UTF-8; text
     with a line break or a NUL byte in a text file; times finer than a microsecond; types that are not ids.
     """
@@ -126,16 +126,17 @@ def _refuse_inexact(table: Source, name: str, role: str) -> None:
 
 
 def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Expr, tuple[str, ...]]:
-    dtype, column = table.schema[name], table.column(name).cast(pl.String)
+    column = table.column(name).cast(pl.String)
     _refuse_bytes(table, name, role)
     missing, exponent = missing_cells(table, name), column.str.contains(_EXPONENT)
+    whole = column.str.replace(_POINT_ZERO, "").cast(pl.Int64, strict=False)
     broken, nul = (column.str.contains(mark, literal=True) & table.is_text for mark in ("\n", "\0"))
     checks = {
         "missing": missing,
         "broken": broken,
         "nul": nul,
         "exponent": exponent,
-        "other": ~column.str.contains(_WHOLE_NUMBER),
+        "other": ~column.str.contains(_WHOLE_NUMBER) | whole.is_null(),
         "dotted": column.str.contains(_POINT_ZERO),
         "nothing": column.str.contains(_NOTHING),
         "lists": column.str.contains(_LIST),
@@ -159,17 +160,16 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
     notes += _notes_of_marks(table, name, role, found)
     if 0 < found["other"] <= _FEW * rows:
         row, cell = table.first(name, checks["other"])
-        few = counted(found["other"], f"{role} id is no whole number", f"{role} ids are no whole numbers")
+        few = counted(found["other"], f"{role} id is", f"{role} ids are") + " no whole number below 2^63"
         notes.append(f"'{name}': {few}, the first {reprlib.repr(cell)} in row {row}, so all are text, such as \"7\"")
-    if found["other"] or dtype in (pl.Categorical, pl.Enum):
+    if found["other"]:
         return column.alias(role), tuple(notes)
     if found["dotted"]:
         ids = counted(found["dotted"], f"{role} id is", f"{role} ids are")
         notes.append(f"'{name}': {ids} written as 7.0 and read as the whole number 7")
-        column = column.str.replace(_POINT_ZERO, "")
     if not table.is_text:
         notes.append(f"'{name}': text of whole numbers, read as numbers: requests give {role} ids as 7, not as \"7\"")
-    return column.cast(pl.Int64).alias(role), tuple(notes)
+    return whole.alias(role), tuple(notes)
 
 
 def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) -> list[str]:
