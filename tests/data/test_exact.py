@@ -115,6 +115,17 @@ def test_ids_of_other_types(values, dtype, expected):
     assert ids_of(values, dtype).to_list() == expected
 
 
+@pytest.mark.parametrize("width", [pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32])
+def test_the_width_of_integer_ids_is_not_kept(width, tmp_path):
+    """So that a copy in text is the same log, and an item table may list larger ids."""
+    frame = pl.DataFrame({"user": [1, 1, 2], "item": [3, 4, 5]}, {"user": width, "item": width})
+    frame.write_csv(tmp_path / "log.csv")
+    log = read_log(frame)
+    assert log.frame.schema == {"user": pl.Int64, "item": pl.Int64}
+    assert Dataset.from_log(log).fingerprint() == Dataset.from_log(read_log(tmp_path / "log.csv")).fingerprint()
+    assert Dataset.from_log(log, pl.DataFrame({"item": [3, 4, 5, 2**40]})).items.ids.to_list() == [3, 4, 5, 2**40]
+
+
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [

@@ -210,7 +210,8 @@ def test_incomplete_vectors_are_refused(cells, message):
 @pytest.mark.parametrize(
     ("dtype", "listed", "extra"),
     [
-        (pl.UInt8, [0, 1, 2, 3, 300], 1),
+        (pl.UInt64, [0, 1, 2, 3, -1], 1),
+        (pl.Int64, [0, 1, 2, 3, 300], 0),
         (pl.Int64, ["0", "1", "2", "3", "B0", "007", "+1"], 3),
         (pl.Int64, ["0", "1", "2", "3", "4"], 0),
     ],

@@ -31,7 +31,6 @@ _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
 _NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 # The share of rows up to which text among whole numbers may be a slip.
 _FEW = 0.01
-_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 # From 2 to this power on a float may stand for several integers. Float16, which not every Polars has, has 11 bits.
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
@@ -50,9 +49,10 @@ def id_expression(
 ) -> tuple[pl.Expr, tuple[str, ...]]:
     """The ids as an expression named `role`, and notes about them; `or_else`: the fix other than to fill missing ones.
 
-    Text is converted to integers where all of it is whole numbers that Int64 holds. Bytes are read as text. Errors: null, empty or non-finite ids;
-    floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are not UTF-8; text
-    with a line break or a NUL byte in a text file; times finer than a microsecond; types that are not ids.
+    Integers but UInt64 become Int64, and so does text where all of it is whole numbers that Int64 holds. Bytes are read
+    as text. Errors: null, empty or non-finite ids; floats that are inexact, with fractions or beyond 64 bits; text with
+    an exponent; bytes that are not UTF-8; text with a line break or a NUL byte in a text file; times finer than a
+    microsecond; types that are not ids.
     """
     dtype, column = table.schema[name], table.column(name)
     if dtype in _TEXTS:
@@ -73,7 +73,10 @@ def id_expression(
     if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
         finer = column.dt.nanosecond() % 1000 != 0
         refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
-    if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
+    if dtype.is_integer() and dtype != pl.UInt64:
+        # The width of a column is its writer's: ids of other files, and later ones, may be larger.
+        return column.cast(pl.Int64).alias(role), ()
+    if dtype in (pl.UInt64, pl.Date, pl.Time, pl.Datetime):
         return column.alias(role), ()
     fix = "use numbers or strings"
     if isinstance(dtype, pl.List | pl.Array):
