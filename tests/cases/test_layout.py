@@ -59,6 +59,13 @@ def test_a_separator_fits_all_first_lines(lines, own, expected):
     assert separator_of(lines, own, '"') == expected
 
 
+def test_a_cell_of_text_may_be_long(write, planted, whole):
+    path = write(
+        [(*row, "x" * 200_000) for row in planted[:2]] + [(*row, "y") for row in planted[2:]], header=f"{HEADER},text"
+    )
+    assert fingerprint(path) == whole
+
+
 @pytest.mark.parametrize("said", ["~", "tab", "\\t", "§", "||"])
 def test_a_given_separator_is_used(write, planted, whole, say, said):
     mark = {"tab": "\t", "\\t": "\t"}.get(said, said)

@@ -28,6 +28,8 @@ _WORDS = {
 }
 # Tried after the separator of the file's suffix; a blank is tried last.
 CANDIDATES = ("\t", ";", "|", "::", ",")
+# Cells of text, such as descriptions, may be longer than the 131,072 characters that csv allows at first.
+csv.field_size_limit(2**31 - 1)
 # The share of lines with the same number of cells that suffices where no separator splits all of them alike.
 _MOST = 0.8
 _NO_USE = ("-", "_", "")
