@@ -135,6 +135,14 @@ def test_the_cuts_in_time_are_dates(cut, form, first):
     assert f"before {first} train, from there to " in rule, rule
 
 
+def test_the_last_event_may_be_at_the_largest_time():
+    times = [*range(18), 2**63 - 2, 2**63 - 1]
+    split = by_time(
+        Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2] * 10, "item": [*range(20)], "time": times})))
+    )
+    assert [list(labels) for labels in split.test.labels] == [[18], [19]]
+
+
 def test_a_split_by_session_keeps_each_user_whole():
     """Users in random order, their sessions overlap, some start together, and some have one event."""
     rng = np.random.default_rng(4)

@@ -157,7 +157,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     times = _comparable_times(dataset, "time")
     cuts = _cuts(times, valid_share, test_share, "event")
     first, second = dataset.written_times(*cuts)
-    before = [_count_before(dataset, cut) for cut in [*cuts, times.max() + 1]]
+    before = [*(_count_before(dataset, cut) for cut in cuts), dataset.histories.lengths]
     histories, start = dataset.histories, dataset.histories.indptr[:-1]
 
     def queries(past: NDArray[np.int64], future: NDArray[np.int64], cut: str) -> Queries:
