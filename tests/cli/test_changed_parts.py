@@ -121,6 +121,15 @@ def test_digests_depend_only_on_content():
         assert frame_digest(frame.rename({name: "other"})) != whole
     assert column_digest(pl.Series([["ab"], ["c"]])) != column_digest(pl.Series([["a"], ["bc"]]))
     assert column_digest(pl.Series([1, None])) != column_digest(pl.Series([None, 1]))
+    large = [column_digest(pl.Series([1, 2**53 + n], dtype=dtype)) for n in (0, 1) for dtype in (pl.Int64, pl.UInt64)]
+    assert large[0] == large[1] != large[2] == large[3]
+    whole = [column_digest(pl.Series([2**63 - n]).cast(pl.UInt64)) for n in (0, 1)]
+    assert whole[0] != whole[1] == column_digest(pl.Series([2**63 - 1]))
+    for dtype in (pl.Datetime, pl.Duration):
+        assert (
+            len({column_digest(pl.Series([5000]).cast(dtype("us")).cast(dtype(unit))) for unit in ("ms", "us", "ns")})
+            == 1
+        )
     log = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 2, 1], "device": ["a", "b", "c"]})
     known = Dataset.from_log(read_log(log, columns=ColumnNames(context=("device",))))
     assert known.context_digests() == {"device": column_digest(known.context["device"])}

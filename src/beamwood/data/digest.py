@@ -41,8 +41,12 @@ def _parts(column: pl.Series) -> Iterator[bytes]:
         yield cells.list.len().cast(pl.Int64).to_numpy().tobytes()
         yield from _parts(cells.filter(cells.list.len() > 0).explode())
     elif kind.is_numeric() or kind == pl.Boolean:
-        yield column.cast(pl.Float64).to_numpy().tobytes()
+        floats = column.cast(pl.Float64)
+        # From 2^53 on a float may stand for several integers.
+        exact = floats.cast(kind, strict=False).eq_missing(column).all()
+        yield floats.to_numpy().tobytes() if exact else text_bytes(column)
     elif kind.is_temporal():
+        column = column.dt.cast_time_unit("us") if kind in (pl.Datetime, pl.Duration) else column
         yield column.to_physical().cast(pl.Int64).to_numpy().tobytes()
     elif kind in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
         yield text_bytes(column)
