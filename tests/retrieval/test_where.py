@@ -156,6 +156,12 @@ def _arrow(names):
     return pytest.importorskip("pyarrow").array(names)
 
 
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(["a|b", "a"])])
+def test_a_cell_of_text_of_any_type_is_one_label(dtype):
+    columns = ItemColumns.of(pl.DataFrame({"brand": pl.Series(["a|b", "a"], dtype=dtype)}))
+    assert where_mask({"brand": "a"}, columns).tolist() == [False, True]
+
+
 @pytest.mark.parametrize("kind", [list, tuple, set, np.array, iter, _series, _pandas, _arrow])
 def test_filters_that_differ_only_in_the_middle_are_distinguished(kind):
     # The text form of a series or an iterator shows only a part, or nothing.

@@ -115,6 +115,6 @@ def _of_type(series: pl.Series) -> Column | None:
     if dtype in (pl.Date, pl.Datetime):
         values = series.cast(pl.Datetime("us")).to_physical().fill_null(0).to_numpy()
         return NumberColumn("time", values, present)
-    if dtype in (pl.String, pl.Categorical):
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
         return LabelColumn.of(series.cast(pl.String).reshape((-1, 1)).arr.to_list())
     return None
