@@ -79,7 +79,7 @@ def test_items_of_another_log_are_refused(fitted, tmp_path, capsys):
     retriever = Retriever.load(fitted)
     replace(retriever, items=Vocabulary(retriever.items.ids.reverse())).save(tmp_path / "turned")
     assert main(["evaluate", str(tmp_path / "turned"), "--k", "5"]) == 2
-    assert "turned/items.parquet: the items are not those of" in capsys.readouterr().err
+    assert "turned: its items are not those of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Datas
             )
     for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
         if kept is not None and not kept.ids.equals(read.ids):
-            raise ArtefactError(f"{folder}/{name}.parquet: the {name} are not those of {source.log}; fit again")
+            raise ArtefactError(f"{folder}: its {name} are not those of {source.log}; fit again")
 
 
 def _refused(folder: str, why: str) -> ArtefactError:
