@@ -86,6 +86,24 @@ def test_a_name_in_brackets_that_would_be_lost_is_refused(text):
         times_of([text])
 
 
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("01-Jul-24 10:00:00", "%d-%b-%y %H:%M:%S"),
+        ("1 July 24 10:00", "%d %B %y %H:%M"),
+        ("Jul 1, 24 10:00 AM", "%b %d, %y %I:%M %p"),
+        ("Jul 1 10:00:00 24", "%b %d %H:%M:%S %y"),
+        ("01/Jul/24:10:00:00 +0000", "%d/%b/%y:%H:%M:%S %z"),
+    ],
+)
+def test_a_year_of_two_digits_needs_a_format(text, pattern):
+    with pytest.raises(InputError, match=f"cannot be read, the first {re.escape(repr(text))} in row 1"):
+        times_of([text])
+    whole = dt.datetime(2024, 7, 1, 10, tzinfo=dt.UTC)
+    assert times_of([text], time_format=pattern) == times_of([whole.strftime(pattern.replace("%y", "%Y"))])
+    assert times_of([text], time_format=pattern) == [int(whole.timestamp()) * 1_000_000]
+
+
 def test_a_format_that_occurs_late_is_read_too():
     texts = ["2024-01-01 10:00:00"] * 1500 + ["Mon, 01 Jan 2024 10:00:00 GMT"]
     assert len(set(times_of(texts))) == 1

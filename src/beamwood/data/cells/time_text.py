@@ -46,6 +46,8 @@ _CLOCKS = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
 _OTHERS = ("%B %d %H:%M:%S %Y", "%B %d %H:%M:%S %#z %Y", "%B %d %Y %H:%M:%S %#z", "%d/%B/%Y:%H:%M:%S %#z")
 _SAMPLE = 1000
 UNREAD = f"text of which none of the first {_SAMPLE:,} times can be read"
+# "%Y" would read the 24 of 1-Jul-24, Jul 1 24 and Jul 1 10:00:00 24 as the year 24.
+_SHORT_YEAR = r"^\d{1,2}[ /-][A-Za-z]+\.?[ /-]\d{1,3}(\D|$)|^[A-Za-z]+\.? \d{1,2} (\d{1,3}( |$)|\d{1,2}:.* \d{1,3}$)"
 _NUMERIC_DATE = re.compile(
     r"(\d{1,2})([ /.-])(\d{1,2})(,? |[/.-])(\d{4}|\d{2})(?:(,? +)(\d{1,2}:\d{2}(?::\d{2})?)( ?[AaPp][Mm])?)?"
 )
@@ -181,8 +183,9 @@ def _plain(column: pl.Expr) -> pl.Expr:
     text = text.str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
     bare = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2} [A-Za-z]+\.? \d{4}|[A-Za-z]+\.? \d{1,2} \d{4}|\d{1,2}-[A-Za-z]+-\d{4})$"
     text = text.str.replace(bare, "${1} 00:00").str.replace_all(r"\s+", " ")
-    # Numeric dates with the year last need a format.
-    return pl.when(~text.str.contains(r"^\d{1,2}[ /.-]\d{1,2}[ /.-]")).then(text)
+    # Numeric dates with the year last need a format, and so do years of two digits.
+    unclear = text.str.contains(r"^\d{1,2}[ /.-]\d{1,2}[ /.-]") | text.str.contains(_SHORT_YEAR)
+    return pl.when(~unclear).then(text)
 
 
 def _zone_words(table: Source, text: pl.Expr) -> list[str]:
