@@ -1,6 +1,7 @@
 """Answers for many users into one file, in atomically written groups of 10,000, so that a job can be resumed.
 
-A folder `<name>.parts` beside the output holds the finished groups until all are done; memory does not grow with users.
+A folder `<name>.parts` beside the output holds the finished groups until all are done. Memory holds the rows that are
+asked for, such as the ids of all users, and the answers of a group.
 """
 
 from __future__ import annotations
