@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -58,7 +59,8 @@ class ReadReport:
     `duplicates`: rows that repeat another; `time`: what orders a history; `weight`: how weights were used. `left_out`:
     rows with too small a weight, missing cells or, with `drop_duplicates`, repeats. `notes`: for the user to check.
     `time_unit`: the unit since 1970 of times read from dates; None for numbers, which are kept; "order" for numbers
-    with fractions that only order rows. `time_scale`: the factor of numbers with fractions.
+    with fractions that only order rows. `time_scale`: the factor of numbers with fractions. `read_at`: when the reading
+    began, in seconds since 1970.
     """
 
     source: str
@@ -66,6 +68,7 @@ class ReadReport:
     columns: dict[str, str]
     duplicates: int
     time: str
+    read_at: float = field(compare=False)
     weight: str = "none; each row counts once"
     left_out: int = 0
     notes: tuple[str, ...] = ()
@@ -188,7 +191,8 @@ def check_log(
     negative_events: Sequence[str] = (),
 ) -> CheckedLog:
     """All checks of `read_log`, with its errors, before any row is collected; memory stays constant."""
-    table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
+    read_at, columns = time.time(), ColumnNames() if columns is None else columns
+    table = open_source(source, Layout.of(separator, header))
     _check(columns, missing)
     chosen = chosen_columns(table, columns, weighed=min_weight is not None)
     kinds = EventKinds.of(columns.event, events, negative_events)
@@ -223,6 +227,7 @@ def check_log(
         notes=tuple(notes),
         time_unit=times.unit,
         time_scale=times.scale,
+        read_at=read_at,
     )
     every = counting = kept.select(used)
     if weight is not None:

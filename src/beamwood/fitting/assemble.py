@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from beamwood.data.cells.times import since_1970
+from beamwood.data.cells.times import parts_of_second
 from beamwood.data.split import Split
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
@@ -47,7 +48,7 @@ def build_retriever(
             "plan": config.model_dump(mode="json"),
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
-            | _end_of_log(dataset.times, dataset.report.get("log", {}).get("time_unit"))
+            | _end_of_log(dataset.times, dataset.report.get("log", {}))
             | ({} if dataset.kinds is None else {"events": dataset.kinds.as_dict()})
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
@@ -55,10 +56,18 @@ def build_retriever(
     )
 
 
-def _end_of_log(times: NDArray[np.int64] | None, unit: str | None) -> dict[str, float]:
+def _end_of_log(times: NDArray[np.int64] | None, read: Mapping[str, Any]) -> dict[str, float]:
     """The last time of the log in seconds since 1970, where its times are dates; later events of a store are new.
 
-    It is at most the time of the fit, as otherwise a row with a wrong time in the future would hide new events.
+    `read`: the report of the log. Times after its reading are wrong, and would hide new events, so they do not count.
     """
-    last = None if times is None or len(times) == 0 or unit == "order" else since_1970(int(times.max()))
-    return {} if last is None else {"end": min(last, time.time())}
+    if times is None or len(times) == 0 or read.get("time_unit") == "order":
+        return {}
+    last = int(times.max())
+    parts = parts_of_second(last)
+    if parts is None:
+        return {}
+    until = int(read.get("read_at", time.time()) * parts)
+    if last > until:
+        last = int(times.max(where=times <= until, initial=0))
+    return {"end": last / parts}

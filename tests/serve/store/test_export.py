@@ -16,7 +16,7 @@ import beamwood
 from beamwood.artefact import read_manifest
 from beamwood.cli.main import app
 from beamwood.data import Dataset, read_log
-from beamwood.data.cells.times import since_1970
+from beamwood.data.cells.times import parts_of_second
 from beamwood.data.splits import disjoint_users
 from beamwood.errors import InputError
 from beamwood.retrieval.forget import without_erased, without_users
@@ -57,7 +57,8 @@ def test_an_export_is_the_next_log(tmp_path: Path) -> None:
     assert np.diff(log.frame["time"]).tolist() == [1_000_000, 2]
     assert read_log(out, min_weight=4).frame["item"].to_list() == ["a"]
     assert pl.read_parquet(out)["type"].to_list() == [None, "buy", None]
-    assert since_1970(int(log.frame["time"].max())) == NOW + 0.000002
+    last = int(log.frame["time"].max())
+    assert last / parts_of_second(last) == NOW + 0.000002
 
 
 def test_events_of_erased_items_are_not_exported(store: HistoryStore, tmp_path: Path) -> None:
@@ -227,21 +228,27 @@ def test_fit_saves_no_users_on_request(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "m")["data"]["end"] == 1_700_000_399
 
 
-def test_the_end_of_the_log_is_not_after_the_fit() -> None:
+def test_the_end_of_the_log_is_its_last_time_that_was_not_ahead_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"user": list(range(20)) * 2, "item": [0, 1, 2, 3] * 10}
+    clock = 1.7e9 + 100
 
     def end(*times: float) -> Any:
+        monkeypatch.setattr(time, "time", lambda: clock)
         split = disjoint_users(Dataset.from_log(read_log(pl.DataFrame(row | {"time": times * 10}))))
+        # A training of a day, in which the service stores events.
+        monkeypatch.setattr(time, "time", lambda: clock + 86400)
         return beamwood.fit(split, "popularity").metadata["data"].get("end")
 
     assert end(1.7e9, 1.7e9, 1.7e9, 1.7e9 + 1) == 1.7e9 + 1
-    assert time.time() - 600 < end(1.7e9, 1.7e9, 1.7e9, 4e9) <= time.time()
+    assert end(1.7e9, 1.7e9 + 100, 1.7e9, 1.7e9 + 200) == 1.7e9 + 100
+    assert end(1.7e9, 1.7e9 + 3, 1.7e9, 4e9) == 1.7e9 + 3
+    assert end(3e9, 3e9, 3e9, 4e9) == 0
     # Day numbers of a spreadsheet, which are not seconds.
     assert end(44_000.5, 44_001.5, 44_002, 44_003) is None
 
 
 def test_seconds_of_a_log() -> None:
     for parts in (1, 10**3, 10**6, 10**9):
-        assert since_1970(1_700_000_000 * parts) == 1.7e9
+        assert parts_of_second(1_700_000_000 * parts) == parts
     for number in (0, 400, -5, 10**7):
-        assert since_1970(number) is None
+        assert parts_of_second(number) is None

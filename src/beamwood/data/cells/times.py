@@ -26,7 +26,6 @@ __all__ = [
     "read_times",
     "seems_time",
     "shared_parts",
-    "since_1970",
 ]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
@@ -82,12 +81,6 @@ def parts_of_second(time: int) -> int | None:
     """
     every = (1, 10**3, 10**6, 10**9)
     return next((parts for parts in every if 10**8 * parts <= time < 10**11 * parts), None)
-
-
-def since_1970(time: int) -> float | None:
-    """A time of a log in seconds since 1970; None where `parts_of_second` is."""
-    parts = parts_of_second(time)
-    return None if parts is None else time / parts
 
 
 def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[None, None]:
