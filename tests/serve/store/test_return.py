@@ -24,11 +24,12 @@ NOW = 1.7e9
 
 
 class Between:
-    """A proxy to a server; it can be redirected, and cut once a client has sent a given word."""
+    """A proxy to a server; it can be redirected, and cut or muted once a client has sent a given word."""
 
     def __init__(self, address: str) -> None:
         self.parts = urlsplit(address)
-        self.port, self.cut_at = self.parts.port, b""
+        self.port, self.cut_at, self.mute_at = self.parts.port, b"", b""
+        self.muted: list[socket.socket] = []
         self.listening = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -54,7 +55,12 @@ class Between:
                     # The server has received everything, but the client gets no answer.
                     self.cut_at = b""
                     one.shutdown(socket.SHUT_RDWR)
-                other.sendall(data)
+                if sends and self.mute_at and self.mute_at in data:
+                    # The client waits, and may connect again.
+                    self.mute_at = b""
+                    self.muted.append(one)
+                if other not in self.muted:
+                    other.sendall(data)
         for each in (one, other):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_WR)
@@ -84,6 +90,20 @@ def test_a_commit_without_an_answer_counts_once(
         assert way.cut_at == b"", "it was cut"
         assert kept(store, 2, 3) == (1, 1)
         assert store.history(1).items == (1, 2, 3)
+    way.listening.close()
+
+
+def test_a_write_that_redis_does_not_answer_in_time_is_not_sent_again(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    way = Between(address_of("redis", request, tmp_path))
+    with closing(open_store(way.address)) as store:
+        way.mute_at = b"HINCRBY"
+        with pytest.raises(StoreUnavailable):
+            store.tally("group", "hits")
+        assert way.mute_at == b"", "it was muted"
+        store.tally("group", "hits")
+        assert store.tallies() == {("group", "hits"): 2}
     way.listening.close()
 
 

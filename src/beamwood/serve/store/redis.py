@@ -60,9 +60,11 @@ class RedisStore:
     kind = "redis"
 
     def __init__(self, url: str) -> None:
+        # A lost idle connection is replaced; after a timeout the command may run still, and must not run twice.
+        again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
         try:
             self._client = redis.Redis.from_url(
-                url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 1)
+                url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=again
             )
             pool = self._client.connection_pool
             pool.connection_class(**pool.connection_kwargs)  # raises on unknown parameters
