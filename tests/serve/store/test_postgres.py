@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.postgres import PostgresStore
 from beamwood.serve.store.protocol import StoreUnavailable
@@ -48,6 +49,41 @@ def test_a_writer_lost_between_its_lock_and_its_commit_blocks_no_other(
             may_end.set()
         assert isinstance(writing.exception(30), StoreUnavailable)
         assert lost.append([Event(1, 2, NOW)]).result(30).accepted == 1
+
+
+@contextmanager
+def _encoded(address: str, encoding: str) -> Iterator[str]:
+    """The address of a database with that encoding."""
+    name = f"in_{encoding.lower()}"
+    with psycopg.connect(address, autocommit=True) as connection:
+        how = f"encoding '{encoding}' lc_collate 'C' lc_ctype 'C' template template0"
+        connection.execute(f"create database {name} {how}")
+        try:
+            yield address.replace("/postgres", f"/{name}")
+        finally:
+            connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
+def test_any_text_is_an_id_whatever_the_client_and_the_database_are_set_to(
+    encoding: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with (
+        _encoded(address_of("postgres", request, tmp_path), encoding) as address,
+        closing(PostgresStore(address)) as store,
+    ):
+        assert store.append([Event("Zoë", "猫", NOW)]).result(30).accepted == 1
+        assert store.history("Zoë").items == ("猫",)
+        assert list(store.owners()) == ["Zoë"]
+
+
+def test_a_database_whose_encoding_lacks_characters_is_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with (
+        _encoded(address_of("postgres", request, tmp_path), "LATIN1") as address,
+        pytest.raises(InputError, match="encoding LATIN1.*encoding 'UTF8' template template0"),
+    ):
+        PostgresStore(address)
 
 
 @contextmanager

@@ -45,6 +45,8 @@ create index if not exists beamwood_spent_time on beamwood_spent (time);
 """
 
 
+# Encodings that keep all text; the second one keeps bytes as they come.
+_WHOLE = ("UTF8", "SQL_ASCII")
 _COLLATION = """
 select collname from pg_attribute join pg_collation on pg_collation.oid = attcollation
 where attrelid = 'beamwood_events'::regclass and attname = 'owner'
@@ -54,8 +56,8 @@ where attrelid = 'beamwood_events'::regclass and attname = 'owner'
 class PostgresStore(SqlStore):
     """A store for several servers, `durable` unless commits do not wait for the disk; creates missing tables.
 
-    Errors: `InputError` on an invalid address, and on tables of an earlier version; `StoreUnavailable` if the server is
-    down, also when the store is opened.
+    Errors: `InputError` on an invalid address, a database whose encoding lacks characters, and tables of an earlier
+    version; `StoreUnavailable` if the server is down, also when the store is opened.
     """
 
     kind = "postgres"
@@ -79,6 +81,7 @@ class PostgresStore(SqlStore):
         made = _Connection.connect(
             self._url,
             autocommit=autocommit,
+            client_encoding="utf8",
             connect_timeout=_SECONDS,
             tcp_user_timeout=2000 * _SECONDS,
             options=f"{self._options} {_SESSION.format(idle=2000 * _SECONDS)} -c statement_timeout={1000 * limit}",
@@ -152,7 +155,16 @@ class PostgresStore(SqlStore):
 
 
 def _made(cursor: Any) -> None:
-    """Create missing tables. Errors: `InputError` where an index does not serve the table that there is."""
+    """Create missing tables. Errors: `InputError` where the encoding of the database lacks characters, or an index does
+    not serve the table that there is.
+    """
+    cursor.execute("show server_encoding")
+    ((encoding,),) = cursor.fetchall()
+    if encoding not in _WHOLE:
+        raise InputError(
+            f"the database has the encoding {encoding}, which lacks characters of ids; use another one, made by: "
+            "create database NAME encoding 'UTF8' template template0"
+        )
     cursor.execute(_SCHEMA + TABLES)
     cursor.execute(_COLLATION)
     if cursor.fetchall() != [("C",)]:
