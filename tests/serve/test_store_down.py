@@ -366,3 +366,32 @@ def test_answers_and_events_of_an_outage_are_counted_after_it(folder, users, mon
         store.down = False
         flush()
         assert sorted((name, count) for (_, name), count in store.tallies().items()) == [("answers", 1), ("hits", 1)]
+
+
+def test_many_answers_are_stored_in_parts_and_those_that_were_not_later(folder, users, monkeypatch):
+    """Other writes wait for each part, and one that takes too long is not made."""
+    sizes = []
+
+    class NotingStore(BrokenStore):
+        def note(self, answers, *rest):
+            sizes.append(len(answers))
+            self.down = len(sizes) == 2
+            super().note(answers, *rest)
+
+    store, user = NotingStore(), next(iter(users))
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._AT_ONCE", 3)
+    with serving(folder) as client:
+        for _ in range(7):
+            post(client, "/v1/recommend", {"user": user})
+        with pytest.raises(Problem):
+            client.portal.call(client.service.outcomes.flush, time.monotonic())
+        assert sizes == [3, 3]
+        store.down = False
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
+        assert sizes == [3, 3, 3, 1]
+        for _ in range(4):
+            post(client, "/v1/recommend", {"user": user})
+    assert sizes == [3, 3, 3, 1, 3, 1]
+    assert list(store._tallies.values()) == [11]

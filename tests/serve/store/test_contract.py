@@ -15,6 +15,7 @@ import pytest
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import Answered, HistoryStore, Retention
+from beamwood.serve.store.sql import SqlStore
 from beamwood.testing import HistoryStoreContract
 from served import wait_until
 from store_servers import address_of, stop
@@ -179,3 +180,35 @@ def test_each_schema_of_a_postgres_database_holds_a_store(request: pytest.Fixtur
                 assert store.history(1).items == (0, 1, 2, 3)
         finally:
             connection.execute("drop schema apart cascade")
+
+
+class Counted:
+    """A cursor that notes how often it is asked."""
+
+    def __init__(self, cursor: Any, asked: list[str]) -> None:
+        self.cursor, self.asked = cursor, asked
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("execute"):
+            self.asked.append(name)
+        return getattr(self.cursor, name)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_many_answers_are_noted_in_as_few_calls_as_one(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet waits for each: that of PostgreSQL is a way to the server and back."""
+    asked: list[str] = []
+    with closing(open_store(address_of(kind, request, tmp_path))) as store:
+        assert isinstance(store, SqlStore)
+        run = store._transaction
+        monkeypatch.setattr(store, "_transaction", lambda work: run(lambda cursor: work(Counted(cursor, asked))))
+        counts = []
+        for some in (range(1), range(50), range(40, 100)):
+            asked.clear()
+            store.note([Answered(str(each), None, NOW, "e/a", (each,)) for each in some], 60, NOW)
+            counts.append(len(asked))
+        assert len(set(counts)) == 1
+        # Those that were noted before do not count.
+        assert store.tallies() == {("e/a", "answers"): 100}

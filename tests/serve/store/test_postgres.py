@@ -81,7 +81,7 @@ def test_any_text_is_an_id_whatever_the_client_and_the_database_are_set_to(
 def test_a_database_whose_encoding_lacks_characters_is_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with (
         _encoded(address_of("postgres", request, tmp_path), "LATIN1") as address,
-        pytest.raises(InputError, match="encoding LATIN1.*encoding 'UTF8' template template0"),
+        pytest.raises(InputError, match=r"encoding LATIN1.*encoding 'UTF8' template template0"),
     ):
         PostgresStore(address)
 

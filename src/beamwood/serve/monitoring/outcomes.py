@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from beamwood.blocks import slices
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
@@ -41,8 +42,8 @@ _LET_GO_SECONDS = 600.0
 # What the last hits may take at the end of a process.
 _CLOSE_SECONDS = 2.0
 _ENCODER = msgspec.json.Encoder()
-# Answers that are serialised together.
-_TOGETHER = 32
+# Answers that are serialised together, and those that are stored together, as writes wait for them.
+_TOGETHER, _AT_ONCE = 32, 2000
 
 
 class AnswerRecord(Struct):
@@ -162,18 +163,11 @@ class Outcomes:
 
     async def flush(self, now: float) -> None:
         """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
-        histories = self._histories
         self._write_out()
         if self._fresh or now - self._stored_at > self._let_go_seconds:
-            fresh, seconds = list(self._fresh), self._settings.keep_answers
-            self._fresh.clear()
-            at = self._clock.at(time.time(), time.monotonic())
-            try:
-                await histories.call("note", lambda store: store.note(fresh, seconds, at))
-            except BaseException:
-                # They are written in the next round, or at the end; of one that is written twice the first counts.
-                self._fresh = deque([*fresh, *self._fresh], maxlen=_MOST_WAITING)
-                raise
+            # Those that come meanwhile wait for the next round, so that this one ends.
+            for _ in slices(max(1, len(self._fresh)), _AT_ONCE):
+                await self._store_some()
             self._stored_at = now
         misses = 0
         while self._follows and self._follows[0].due <= now:
@@ -187,17 +181,29 @@ class Outcomes:
                 misses += 1
                 await self._miss(missed, follow.item)
 
+    async def _store_some(self) -> None:
+        """Write the oldest answers that wait, if any, and let go of what is too old."""
+        some = [self._fresh.popleft() for _ in range(min(len(self._fresh), _AT_ONCE))]
+        seconds, at = self._settings.keep_answers, self._clock.at(time.time(), time.monotonic())
+        try:
+            await self._histories.call("note", lambda store: store.note(some, seconds, at))
+        except BaseException:
+            # They are written in the next round, or at the end; of one that is written twice the first counts.
+            self._fresh = deque([*some, *self._fresh], maxlen=_MOST_WAITING)
+            raise
+
     def close(self) -> None:
         """Write the last records, and count the hits among the events that followed."""
         self._write_out()
-        store = self._histories.store
-        if self._fresh and store is not None:
-            with suppress(StoreUnavailable):
-                at = self._clock.at(time.time(), time.monotonic())
-                store.note(list(self._fresh), self._settings.keep_answers, at)
-        if store is not None:
-            with suppress(StoreUnavailable):
-                self._count_hits(store)
+        store, fresh = self._histories.store, list(self._fresh)
+        if store is None:
+            return
+        with suppress(StoreUnavailable):
+            at = self._clock.at(time.time(), time.monotonic())
+            for part in slices(len(fresh), _AT_ONCE):
+                store.note(fresh[part], self._settings.keep_answers, at)
+        with suppress(StoreUnavailable):
+            self._count_hits(store)
 
     def _count_hits(self, store: HistoryStore) -> None:
         until = time.monotonic() + _CLOSE_SECONDS

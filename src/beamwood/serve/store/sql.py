@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -251,14 +251,13 @@ class SqlStore(ABC):
 
     def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:
         def work(cursor: Cursor) -> None:
-            fresh: Counter[str] = Counter()
+            groups: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
             for each in answers:
-                owner = None if each.owner is None else owner_text(each.owner)
-                row = each.request_id, owner, each.time, each.group, answer_text(each)
-                cursor.execute(_ANSWER, (*row, owner, owner, -math.inf if each.erased is None else each.erased))
-                fresh[each.group] += cursor.rowcount
-            for group, count in fresh.items():
-                _count(cursor, group, "answers", count)
+                groups[each.group].append(_noting(each))
+            for group, rows in groups.items():
+                # The drivers send them together, as the whole fleet waits, and sum up the new ones.
+                cursor.executemany(_ANSWER, rows)
+                _count(cursor, group, "answers", cursor.rowcount)
             # A process whose clock is ahead must not delete the answers of the others.
             at = now if self.clock is None else min(now, _only(cursor, self.clock))
             cursor.execute("delete from beamwood_answers where time < ?", (at - seconds,))
@@ -335,6 +334,13 @@ def _appending(event: Event) -> tuple[Any, ...]:
     who, at, after = owner_text(event.user), event.time, math.inf if event.timed else event.time
     more = id_text(event.item), event.type, event.weight, event.request_id, event.identity, event.content
     return who, who, after, at, *more
+
+
+def _noting(answer: Answered) -> tuple[Any, ...]:
+    """The arguments of `_ANSWER`."""
+    owner = None if answer.owner is None else owner_text(answer.owner)
+    erased = -math.inf if answer.erased is None else answer.erased
+    return answer.request_id, owner, answer.time, answer.group, answer_text(answer), owner, owner, erased
 
 
 def _record(row: tuple[Any, ...]) -> Record:
