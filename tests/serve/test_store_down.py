@@ -219,6 +219,36 @@ def test_a_caller_with_an_early_deadline_does_not_wait_for_a_slow_store(folder, 
         assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_long_history_is_late_alone_and_a_store_that_answers_nothing_is_down(folder, users, monkeypatch, is_down):
+    (long, other), may_end, answered = users, threading.Event(), []
+
+    class SlowStore(MemoryStore):
+        def history(self, owner, **rest):
+            assert owner != long or may_end.wait(60)
+            return super().history(owner, **rest)
+
+        def get(self, name):
+            if is_down:
+                assert may_end.wait(60)
+            answered.append(name)
+            return super().get(name)
+
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: SlowStore())
+    monkeypatch.setattr("beamwood.serve.histories._PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 60.0)
+    with serving(folder, timeout=2.0) as client:
+        known = client.service.histories
+        try:
+            answered.clear()
+            assert post(client, "/v1/recommend", {"user": long})["stale_history"] is True
+            wait_until(lambda: known._asking.done())
+            assert ("clock" in answered, known.trouble is None) == (not is_down, not is_down)
+            assert post(client, "/v1/recommend", {"user": other}).get("stale_history", False) is is_down
+        finally:
+            may_end.set()
+
+
 class FullStore(MemoryStore):
     """A store on a full disk: reads succeed."""
 

@@ -68,6 +68,8 @@ class HistoryGateway:
         self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        # Learns whether a store whose read was late is down.
+        self._asking: asyncio.Task[None] | None = None
         # Since when it cannot be read, 0 while it can, and whether its last write failed.
         self._unread_since, self._is_refusing = 0.0, False
         self._clock: Clock | None = None
@@ -137,10 +139,25 @@ class HistoryGateway:
         except TimeoutError as error:
             # A store that is too slow for the early deadline of one caller may be well.
             if seconds == longest:
-                self._failed("read", error)
+                self._late(error)
         except StoreUnavailable as error:
             self._failed("read", error)
         return None
+
+    def _late(self, error: TimeoutError) -> None:
+        """Ask a store that is not known to be down something brief: one history may take long."""
+        if self._unread_since:
+            self._failed("read", error)
+            return
+        self._errors.labels("read").inc()
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            await _in_time(self._readers, lambda: self._open().get(_CLOCK), self._settings.timeout / 2)
+        except (StoreUnavailable, TimeoutError) as error:
+            self._failed("read", error)
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Store the events. Errors: `Problem` where a key came with another body, or the store does not accept them."""

@@ -17,6 +17,7 @@ from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.group import checked_keys
 from beamwood.serve.store.protocol import (
     KEY_SECONDS,
+    LOOKED_THROUGH,
     Answered,
     Appended,
     KeyReused,
@@ -96,7 +97,7 @@ class MemoryStore:
             self._check()
             kept = self._records.get(owner, [])
             found = [r for r in kept if r.event.time > after and (until is None or r.seq <= until)]
-            found = found if types is None else [r for r in found if r.event.type in types]
+            found = found if types is None else [r for r in found[-LOOKED_THROUGH:] if r.event.type in types]
             found = found if last is None else found[max(len(found) - last, 0) :]
             seq = max((r.seq for r in kept), default=0)
             return stored_history(found, seq if until is None else min(seq, until), self._gone_at(owner))

@@ -24,6 +24,7 @@ __all__ = [
     "Appended",
     "HistoryStore",
     "KeyReused",
+    "LOOKED_THROUGH",
     "Record",
     "Retention",
     "StoreUnavailable",
@@ -35,6 +36,9 @@ __all__ = [
 
 KEY_SECONDS = 86400.0
 """The key of an event that retention removed is known for so long after that: a client may send the event again."""
+
+LOOKED_THROUGH = 20_000
+"""The latest events of an owner among which those of asked types are looked for, so that no read takes long."""
 
 
 class StoreUnavailable(Exception):
@@ -159,7 +163,7 @@ class HistoryStore(Protocol):
     ) -> Stored:
         """The owner's `last` events with a time above `after` and one of `types`; None: any type.
 
-        `until`: the highest seq to include.
+        `until`: the highest seq to include. `types` are looked for among the latest `LOOKED_THROUGH` of them alone.
         """
         ...
 

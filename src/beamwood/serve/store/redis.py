@@ -23,6 +23,7 @@ from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner
 from beamwood.serve.store.group import Batch, GroupWriter
 from beamwood.serve.store.protocol import (
     KEY_SECONDS,
+    LOOKED_THROUGH,
     Answered,
     Appended,
     KeyReused,
@@ -129,7 +130,7 @@ class RedisStore:
         types: Collection[str] | None = None,
     ) -> Stored:
         name, highest = owner_text(owner), _ANY if until is None else until
-        some = (0,) if types is None else (1, *types)
+        some = () if types is None else (LOOKED_THROUGH, *types)
         asked = name, f"({after!r}", _ANY if last is None else last, highest, *some
         seq, erased, *latest = self._asked(lambda: cast("list[Any]", self._run("history", *asked)))
         found = [_record(name, member, float(time)) for member, time in zip(latest[::2], latest[1::2], strict=True)]

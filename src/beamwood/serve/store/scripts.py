@@ -91,30 +91,32 @@ return {#members, at}
 """
 )
 
-# Arguments: owner, lower bound of times, maximum of events, highest seq, 1 if types follow, and the types. Returns the
-# last seq and the time of the tombstone or the merge, each empty if none, then each member with its time, latest first.
+# Arguments: owner, lower bound of times, maximum of events, highest seq, and for some types the number of the latest
+# events among which they are looked for, and the types. Returns the last seq and the time of the tombstone or the
+# merge, each empty if none, then each member with its time, latest first.
 HISTORY = (
     _ADD
     + """
-local most, highest, typed, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', {}
+local most, highest, left, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] and tonumber(ARGV[5]) or math.huge, {}
 for i = 6, #ARGV do asked[ARGV[i]] = true end
 local found = {
   redis.call('hget', prefix .. 'last', ARGV[1]) or '', gone_at(ARGV[1]) or ''}
 local start, count, step = 0, 0, math.min(most, 1000)
-while count < most do
+while count < most and left > 0 do
   local some = redis.call(
     'zrevrangebyscore', prefix .. 'events:' .. ARGV[1], '+inf', ARGV[2], 'withscores', 'limit', start, step)
   for i = 1, #some, 2 do
     local member = some[i]
-    local taken = tonumber(string.sub(member, 1, 16)) <= highest
-    if taken and typed then taken = asked[cjson.decode(string.sub(member, 33))[2]] end
+    local taken = left > 0 and tonumber(string.sub(member, 1, 16)) <= highest
+    if taken then left = left - 1 end
+    if taken and ARGV[5] then taken = asked[cjson.decode(string.sub(member, 33))[2]] end
     if taken and count < most then
       count = count + 1
       found[#found + 1], found[#found + 2] = member, some[i + 1]
     end
   end
   if #some < 2 * step then break end
-  start = start + step
+  start, step = start + step, math.min(2 * step, 1000)
 end
 return found
 """

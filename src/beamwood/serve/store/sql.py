@@ -15,6 +15,7 @@ from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
 from beamwood.serve.store.protocol import (
     KEY_SECONDS,
+    LOOKED_THROUGH,
     Answered,
     Appended,
     KeyReused,
@@ -39,10 +40,14 @@ insert into beamwood_events ({_COLUMNS}) values (
 _GONE = """
 select time from beamwood_erased where owner = ? union all select time from beamwood_merged where owner = ?
 """
+_LATEST = """
+select item, time, seq, type from beamwood_events where owner = ? and time > ? and seq <= ?
+order by time desc, seq desc limit ?
+"""
+# Read in the order of the latest, without an order of its own, so that it ends early.
+_OF_TYPES = f"select item, time, seq, type from ({_LATEST}) as latest where type in ({{types}}) limit ?"
 _HISTORY = """
-select 0, item, time, seq, type from (
-  select item, time, seq, type from beamwood_events where owner = ? and time > ? and seq <= ?{of_types}
-  order by time desc, seq desc limit ?) as latest
+select 0, item, time, seq, type from ({found}) as found
 union all select 1, null, null, max(seq), null from beamwood_events where owner = ? and seq <= ?
 union all select 2, null, max(time), null, null from ({gone}) as gone
 """
@@ -153,15 +158,18 @@ class SqlStore(ABC):
         types: Collection[str] | None = None,
     ) -> Stored:
         name, highest = owner_text(owner), 2**62 if until is None else until
-        limit, some = _ALL if last is None else last, () if types is None else tuple(types)
-        of_types = "" if types is None else f" and type in ({', '.join('?' * len(some)) or 'null'})"
-        statement = _HISTORY.format(of_types=of_types, gone=_GONE)
-        rows = self._read(statement, (name, after, highest, *some, limit, name, highest, name, name))
-        found = sorted((time, seq, item, kind) for part, item, time, seq, kind in rows if part == 0)
+        limit, found = _ALL if last is None else last, _LATEST
+        wanted: tuple[Any, ...] = (limit,)
+        if types is not None:
+            found = _OF_TYPES.format(types=", ".join("?" * len(types)) or "null")
+            wanted = LOOKED_THROUGH, *types, limit
+        statement = _HISTORY.format(found=found, gone=_GONE)
+        rows = self._read(statement, (name, after, highest, *wanted, name, highest, name, name))
+        latest = sorted((time, seq, item, kind) for part, item, time, seq, kind in rows if part == 0)
         seq = next((seq for part, _, _, seq, _ in rows if part == 1), None)
         erased = next((time for part, _, time, _, _ in rows if part == 2), None)
-        items, times = tuple(read_id(item) for _, _, item, _ in found), tuple(time for time, *_ in found)
-        return Stored(items, times, tuple(kind for *_, kind in found), seq or 0, erased)
+        items, times = tuple(read_id(item) for _, _, item, _ in latest), tuple(time for time, *_ in latest)
+        return Stored(items, times, tuple(kind for *_, kind in latest), seq or 0, erased)
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         where = f"{_RECORD} where owner = ? and seq > ? order by seq limit ?"
