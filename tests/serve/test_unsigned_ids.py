@@ -3,12 +3,13 @@
 import polars as pl
 import pytest
 
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.serve.answer.snapshot import typed_id
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.export import export_events
 from beamwood.serve.store.memory import MemoryStore
 from cli_cases import beamwood
-from served import post, send, serving
+from served import post, saved, send, serving
 
 LARGEST = 2**64 - 1
 USER, ITEM = LARGEST - 3, LARGEST - 5
@@ -48,12 +49,23 @@ def test_its_users_and_items_are_known(unsigned, tmp_path):
     assert pl.read_parquet(recs).schema["query"] == pl.UInt64
 
 
-def test_an_address_has_them_only_where_the_model_does(unsigned):
+def test_an_address_has_them_where_the_model_does_or_knows_no_users(unsigned):
     with serving(unsigned) as client:
         users = client.service.models.current.names.users
-        assert typed_id(str(LARGEST), users) == LARGEST
-        assert typed_id(str(LARGEST + 1), users) == str(LARGEST + 1)
-        assert typed_id(str(LARGEST), None) == str(LARGEST)
+        for known in (users, None):
+            assert typed_id(str(LARGEST), known) == LARGEST
+            assert typed_id(str(LARGEST + 1), known) == str(LARGEST + 1)
+        assert typed_id(str(LARGEST), Vocabulary(pl.Series([1, 2]))) == str(LARGEST)
+
+
+def test_such_users_of_the_store_alone_are_seen_and_erased(tmp_path):
+    """The model's own users are below 2^63."""
+    with serving(saved(tmp_path / "model")[0]) as client:
+        send(client, {"user": LARGEST, "item": 1}, {"user": str(LARGEST), "item": 2})
+        events = client.get(f"/v1/users/{LARGEST}/history").json()["events"]
+        assert [(each["item"], each.get("user")) for each in events] == [(1, LARGEST), (2, None)]
+        assert client.delete(f"/v1/users/{LARGEST}").json()["events"] == 2
+        assert client.get(f"/v1/users/{LARGEST}/history").json()["events"] == []
 
 
 @pytest.mark.parametrize(

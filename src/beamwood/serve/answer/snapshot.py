@@ -223,9 +223,9 @@ def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
 def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
     """The typed id of text from an address or form: an integer where the vocabulary's ids are.
 
-    Without a vocabulary any canonical integer is one. Beyond 64 bits, with a sign or as the vocabulary without one, ids
-    are text, as in a log.
+    Without a vocabulary any canonical integer is one that a store accepts. Beyond 64 bits, with a sign or as the
+    vocabulary without one, ids are text, as in a log.
     """
     numbers = vocabulary is None or vocabulary.dtype.is_integer()
-    most = 2**64 if vocabulary is not None and vocabulary.dtype == pl.UInt64 else 2**63
+    most = 2**64 if vocabulary is None or vocabulary.dtype == pl.UInt64 else 2**63
     return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < most else text
