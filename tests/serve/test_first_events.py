@@ -91,6 +91,22 @@ def test_an_event_that_is_sent_again_is_no_further_first_event(folder):
         assert client.service.first_events._owners == {"new": ["u0", "u1"]}
 
 
+def test_first_events_of_sessions_that_were_merged_before_they_are_used_place_an_item(folder):
+    with serving(folder) as client:
+        one, two, *_ = shown(client)
+        assert client.put("/v1/items", json={"items": [{"item": "new"}]}).status_code == 200
+        for place, name in enumerate("ab"):
+            events = [
+                {"session": name, "item": item, "time": 1.7e9 + at}
+                for at, item in enumerate(([one, two][place], "new"))
+            ]
+            post(client, "/v1/events", {"events": events})
+            post(client, "/v1/users/merge", {"session": name, "user": f"u{name}"})
+        send(client, ("c", ["new"]))
+        wait_until(lambda: client.service.catalogue.new_items["new"].events == 3)
+        assert {item for item, _ in client.service.catalogue.new_items["new"].near} == {one, two}
+
+
 def test_first_events_that_cannot_be_used_at_once_are_used_later(folder, monkeypatch):
     """The store is down when they are published; a tree has no spare leaf."""
     refused = [Problem("store_unavailable", "down"), InputError("no room")]

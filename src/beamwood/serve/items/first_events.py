@@ -28,7 +28,7 @@ from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.items.learned import CatalogueItem, Learned
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.problems import Problem
-from beamwood.serve.store.event import Event, Id, Owner, id_text, read_id
+from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, read_id
 from beamwood.serve.store.protocol import HistoryStore
 
 __all__ = ["FirstEvents", "counted_together"]
@@ -70,6 +70,11 @@ class FirstEvents:
                     owners.append(event.user)
                 self._uncounted[event.item] += 1
                 self._seen.setdefault(event.item, found.events)
+
+    def merged(self, session: Session, user: Id) -> None:
+        """Take note that the session's events are in the user's history."""
+        for owners in self._owners.values():
+            owners[:] = [user if each == session else each for each in owners]
 
     async def keep_up(self) -> None:
         """Make mixtures anew for as long as the service runs; rarer where that takes long."""

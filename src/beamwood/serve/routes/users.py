@@ -147,6 +147,7 @@ async def _merge(call: Call) -> Merged:
     assert isinstance(session, Session)
     assert not isinstance(user, Session)
     moved = await call.service.histories.call("merge", lambda store: store.merge(session, user, time.time()))
+    call.service.first_events.merged(session, user)
     return Merged(request_id=call.request_id, events=moved)
 
 
