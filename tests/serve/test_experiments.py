@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import closing
 from unittest.mock import Mock, call
 
+import msgspec
 import pytest
 
 from beamwood.cli.main import main
@@ -17,7 +18,7 @@ from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
-from beamwood.serve.experiments import Arm, Experiment, arm_of
+from beamwood.serve.experiments import Arm, Experiment, Experiments, arm_of
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
@@ -140,6 +141,32 @@ def test_an_arm_that_takes_long_to_load_is_followed(models, options, monkeypatch
         client.portal.call(client.service.experiments.begin)
         wait_until(lambda: client.service.experiments.current is not None)
     assert loads == [models / "one", models / "other"]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_an_arm_has_what_changed_while_it_was_loaded(models, options, monkeypatch, is_stored):
+    load, hidden = Experiments._loaded, []
+
+    async def slowly(self, experiment):
+        arms = await load(self, experiment)
+        await self._catalogue.change(lambda _, learned: learned.unavailable.append(hidden[0]))
+        return arms
+
+    monkeypatch.setattr("beamwood.serve.items.catalogue._ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 60.0)
+    with serving(models / "one", **options) as client:
+        hidden.append(post(client, "/v1/recommend", {"user": 3, "k": 1})["items"][0]["item"])
+        monkeypatch.setattr(Experiments, "_loaded", slowly)
+        experiment = Experiment(name="e", arms=[Arm(model="other", share=1.0)])
+        if is_stored:
+            client.service.histories.store.put("experiment", msgspec.json.encode(experiment).decode())
+            client.portal.call(client.service.experiments.look)
+        else:
+            client.portal.call(client.service.experiments.start, experiment)
+        assert {each.learned for each in client.service.models.all()} == {client.service.catalogue.name}
+        answer = post(client, "/v1/recommend", {"user": 3, "k": 1000})
+        assert answer["arm"] == "other"
+        assert hidden[0] not in [each["item"] for each in answer["items"]]
 
 
 def test_arms_are_awaited_until_the_store_answers(models, monkeypatch):

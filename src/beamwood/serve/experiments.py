@@ -93,18 +93,20 @@ class Experiments:
         async with self._turn:
             arms = await self._loaded(experiment)
             await self._histories.call("put", lambda store: store.put(_DOCUMENT, text))
-            self._run(experiment, arms)
+            await self._run(experiment, arms)
             self._text, self._again = text, math.inf
 
     async def stop(self) -> None:
         """Let the current model answer all. Errors: `Problem` where the store is down."""
         async with self._turn:
             await self._histories.call("put", lambda store: store.put(_DOCUMENT, ""))
-            self._run(None, {})
+            await self._run(None, {})
             self._text, self._again = "", math.inf
 
-    def _run(self, experiment: Experiment | None, arms: dict[str, Snapshot]) -> None:
+    async def _run(self, experiment: Experiment | None, arms: dict[str, Snapshot]) -> None:
         self.current, self._models.arms = experiment, arms
+        # What was learned, or erased, while the arms were loaded.
+        await self._catalogue.follow()
 
     async def _loaded(self, experiment: Experiment) -> dict[str, Snapshot]:
         snapshots: dict[str, Snapshot] = {}
@@ -154,7 +156,7 @@ class Experiments:
                 # A model that cannot be loaded here may appear later, and is retried less often.
                 self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
                 experiment = msgspec.json.decode(text, type=Experiment) if text else None
-                self._run(experiment, {} if experiment is None else await self._loaded(experiment))
+                await self._run(experiment, {} if experiment is None else await self._loaded(experiment))
                 self._again = math.inf
             if self._again == math.inf:
                 self._trouble = ""

@@ -171,14 +171,16 @@ class Catalogue:
                 # A read that began before a change must not end after it.
                 async with self._changes:
                     await self._read()
-                if self.name != self._unfit:
-                    await self._follow()
+                await self.follow()
             await asyncio.sleep(_ROUND_SECONDS)
 
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
+        """Publish what is known to be learned, unless it does not fit, which is reported once."""
+        if self.name == self._unfit:
+            return
         try:
             await self.publish()
         except InputError as error:
-            # Reported once, and tried again when the document changes.
+            # Tried again when the document changes.
             self._unfit = self.name
             self._said("items_not_followed", reason=str(error))
