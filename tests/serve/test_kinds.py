@@ -20,7 +20,7 @@ from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.offline import open_with_store
-from beamwood.serve.settings import Limits
+from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.types import ItemLists
@@ -313,3 +313,16 @@ def test_an_offline_answer_without_items_says_that_they_were_rejected_or_seen(mo
     assert why([user], [item]) == {}
     (said,) = why([user], [history[0]]).values()
     assert "was seen; pass seen='keep'" in said
+
+
+def test_an_offline_answer_judges_by_as_many_events_as_the_service(models, known, monkeypatch):
+    user, _, _ = known
+    store, (first, later) = MemoryStore(), Retriever.load(models / "kinds").items.decode(np.array([5, 6]))
+    items = [first, *[later] * Limits().filter_ids]
+    store.append([Event(user, item, NOW + at * 1e-3, type="skip") for at, item in enumerate(items)]).result()
+    asked = Request(users=[user], k=ALL, seen="keep", rejected="remove")
+    (offline,) = open_with_store(str(models / "kinds"), store).recommendations(asked).item_ids
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "kinds") as client:
+        assert found(client, {"user": user, "exclude_seen": False, "exclude_rejected": True}) == offline
+    assert (first in offline, later in offline) == (True, False)

@@ -32,7 +32,7 @@ from beamwood.types import ItemLists
 
 __all__ = ["StoreAnswers", "open_with_store"]
 
-_LIMITS = replace(Limits(), k=2**31 - 1, filter_ids=2**31 - 1)
+_LIMITS = replace(Limits(), k=2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
