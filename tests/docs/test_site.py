@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import beamwood.testing
+
 pytest.importorskip("sphinx", reason="the site needs the extra docs: pip install 'beamwood[docs]'")
 pytest.importorskip("myst_parser", reason="the site needs the extra docs: pip install 'beamwood[docs]'")
 pytest.importorskip("furo", reason="the site needs the extra docs: pip install 'beamwood[docs]'")
@@ -42,6 +44,11 @@ def test_the_site_has_settings_commands_and_docstrings(site):
     assert 'id="beamwood.retrieval.retriever.Retriever.recommend"' in page
     assert "problematic" not in page
     assert "mailto:" not in page
+
+
+def test_the_reference_has_every_contract():
+    text = (ROOT / "docs" / "reference" / "api.md").read_text()
+    assert [name for name in beamwood.testing.__all__ if f"beamwood.testing.{name}\n" not in text] == []
 
 
 def test_docstrings_become_plain_markup(monkeypatch):
