@@ -211,8 +211,7 @@ def check_log(
     else:
         notes += _advice(table, kinds, tuple(chosen.values()))
     split = None if "boundary" in chosen else boundary_note(table, chosen["user"], (*chosen.values(), *columns.context))
-    notes += [] if split is None else [split]
-    notes += notes_of_times(table, columns, chosen)
+    notes += [*([] if split is None else [split]), *notes_of_times(table, columns, chosen)]
     used, times, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight, None if weight is None else weight == 0)
