@@ -8,6 +8,7 @@ from beamwood.data import disjoint_users
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import paired_comparisons
+from beamwood.fitting.stages import two_stage
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member
 
@@ -76,6 +77,26 @@ def test_another_metric_can_be_chosen(split, fitted):
 def test_the_tail_of_a_comparison_without_one_is_refused(split, fitted):
     with pytest.raises(InputError, match="the tail was not measured; compare with tail="):
         _ = beamwood.compare(split, fitted, ks=(5,)).tail_verdicts
+
+
+def test_the_simplest_is_known_by_what_a_fitted_model_is_made_of(split, fitted, tmp_path):
+    """Blends and indexes record no steps of their own; a time that none of them records is a dash."""
+    pytest.importorskip("torch")
+    said: list[str] = []
+    tower = beamwood.fit(split, "two_tower", {"loop.max_steps": 2}, progress=False)
+    tower.save(tmp_path / "tower")
+    blend = two_stage(tower, fitted["far"])
+    index = beamwood.fit(split, "indexed", {"start.folder": str(tmp_path / "tower")})
+    counted = two_stage(fitted["far"], fitted["near"])
+    three = two_stage(counted, beamwood.fit(split, "popularity"))
+    compared = beamwood.compare(
+        split, {"blend": blend, "index": index, "three": three, "counted": counted}, ks=(5,), say=said.append
+    )
+    assert compared.simplest == "counted"
+    assert compared.seconds == {"index": index.metadata["training"]["seconds"]}
+    assert next(line for line in said if line.startswith("counted ")).endswith(" –")
+    trained = beamwood.compare(split, {"index": index, "blend": blend, "tower": tower}, ks=(5,))
+    assert trained.simplest == "tower"
 
 
 def test_retrievers_of_another_split_are_refused(dataset, split, fitted):

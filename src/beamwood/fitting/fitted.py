@@ -76,8 +76,8 @@ def notes_of_fit(fitted: Retriever) -> tuple[str, ...]:
     return (*(() if capped is None else (capped,)), *training.get("left_out", ()))
 
 
-def training_seconds(fitted: Retriever) -> float:
-    """The seconds of a retriever's training; 0 where not recorded."""
+def training_seconds(fitted: Retriever) -> float | None:
+    """The seconds of a retriever's training; None where not recorded."""
     training = fitted.metadata.get("training")
     seconds = training.get("seconds") if isinstance(training, dict) else None
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
+    return float(seconds) if isinstance(seconds, int | float) else None

@@ -15,7 +15,7 @@ from beamwood.errors import InputError, NotInstalledError, TimeLimitError, neare
 from beamwood.evaluation.protocol import checked_ks
 from beamwood.evaluation.tail import TailRule
 from beamwood.extras import is_installed, not_installed
-from beamwood.fitting.fitted import notes_of_fit
+from beamwood.fitting.fitted import notes_of_fit, training_seconds
 from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import blend_in_turn, parts
 from beamwood.recipes.comparison import Comparison
@@ -47,7 +47,7 @@ class _Table:
         """Print the row of a method."""
         _, *values = self._measured.row(name)
         shown = zip(values, (".4f", ".4f", ".2f", ".1f"), self._titles, strict=True)
-        cells = [format(value, form).rjust(len(title)) for value, form, title in shown]
+        cells = [("–" if value is None else format(value, form)).rjust(len(title)) for value, form, title in shown]
         self._say("  ".join([name.ljust(self._width), *cells]))
 
 
@@ -121,15 +121,15 @@ def compare_fitted(
     for name, retriever in fitted.items():
         check_fitted(retriever, split, name)
     on_tail = check_test(split, tail, say)
-    trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
-    methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
-    simplest = min(fitted, key=lambda name: _complexity(methods[name].split("+"), trained[name]))
+    simplest = min(fitted, key=lambda name: _complexity(*_made_of(fitted[name].metadata)))
     cuts = checked_ks(ks, len(split.dataset.items))
     measured = Comparison(split, cuts, simplest, tail or TailRule(), with_tail=on_tail >= 2)
     table = _Table(measured, list(fitted), say)
     for name, retriever in fitted.items():
         measured.add(name, retriever.searcher)
-        measured.seconds[name] = float(retriever.metadata.get("training", {}).get("seconds", 0.0))
+        seconds = training_seconds(retriever)
+        if seconds is not None:
+            measured.seconds[name] = seconds
         table.print_row(name)
     return measured
 
@@ -142,6 +142,19 @@ def simplest_of(sums: Mapping[str, Sequence[Method]]) -> str:
 def _complexity(parts: Sequence[str], trains: bool) -> tuple[bool, int, bool]:
     """A sort key, simplest first; ties keep the given order."""
     return trains, len(parts), parts[0] != "popularity"
+
+
+def _made_of(metadata: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """The methods that a fitted model is made of, and whether any of them is trained by steps."""
+    training, stages, config = (metadata.get(key) for key in ("training", "stages", "config"))
+    trained = isinstance(training, Mapping) and "steps" in training
+    if isinstance(stages, Mapping) and stages:
+        made = [_made_of(stage) for stage in stages.values()]
+        return [name for names, _ in made for name in names], trained or any(each for _, each in made)
+    start = config.get("start") if isinstance(config, Mapping) else None
+    folders = [start[key] for key in ("folder", "retriever") if start.get(key)] if isinstance(start, Mapping) else []
+    # An index has item vectors of a trained model, and a ranker with a first stage is trained itself.
+    return [str(metadata.get("method", "")), *folders], trained or bool(folders)
 
 
 def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) -> int:

@@ -45,7 +45,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
         elif os.path.exists(folder / "manifest.json"):
             kept = load_fitted(str(folder), split)
             if kept.metadata.get("method") == name:
-                Budget.of(options.get("time_limit")).count(training_seconds(kept))
+                Budget.of(options.get("time_limit")).count(training_seconds(kept) or 0.0)
                 return kept.searcher
         # The estimator of another run, which this run must not resume after an interrupt.
         shutil.rmtree(folder, ignore_errors=True)

@@ -110,7 +110,7 @@ class Looks:
     def _judge(self, trial: Trial, fitted: Retriever, began: float) -> None:
         """Evaluate on validation users; earlier weights are kept if better."""
         training = fitted.metadata.get("training", {})
-        trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
+        trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted) or 0.0
         known, before = self._folder.values.get(trial.name), self._folder.kept(trial.name)
         if before is not None and self._is_as_before(trial.name, fitted):
             trial.value, trial.evaluation_seconds = before.value, before.evaluation_seconds
