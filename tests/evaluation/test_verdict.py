@@ -43,6 +43,26 @@ def test_too_few_users_leave_it_open_and_the_simplest_is_to_be_used():
         assert words.endswith("Use counts until then: it is simpler.")
 
 
+def test_a_winner_is_certain_only_above_every_other():
+    """The next may be behind by little for all, and a lower one by more for some."""
+    next_best, best = np.full(40, 0.48), np.full(40, 0.5)
+    varied = best - 0.03 + np.resize([0.3, -0.3], 40)
+    values = {
+        "counts": np.zeros(40),
+        "tree": best,
+        "towers": next_best + np.resize([0.001, -0.001], 40),
+        "ease": varied,
+    }
+    verdict = judge(values, "removed", "f@20", "counts")
+    assert (verdict.winner, verdict.next.name, verdict.next.certain) == ("tree", "towers", True)
+    assert not verdict.certain
+    assert not verdict.as_dict()["certain"]
+    words = verdict.sentences()
+    assert words[0].startswith("tree leads with")
+    assert words[2].startswith("It is 0.0300 above ease; 40 users do not make that certain")
+    assert verdict.chosen == "tree"
+
+
 def test_the_simplest_may_win():
     verdict = judged({"counts": 0.3, "tree": 0.0, "towers": 0.1}, 300)
     assert verdict.sentences()[-1] == "It is the simplest method here, too."

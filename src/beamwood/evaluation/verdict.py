@@ -72,8 +72,13 @@ class Verdict:
 
     @property
     def certain(self) -> bool:
-        """Is the winner certainly above the next?"""
-        return self.winner is not None and self.next.certain
+        """Is the winner certainly above every other?"""
+        return self.winner is not None and self.uncertain is None
+
+    @property
+    def uncertain(self) -> Rival | None:
+        """The best of those that the winner is not certainly above; a lower mean may vary more."""
+        return next((rival for rival in self.rivals if not rival.certain), None)
 
     @property
     def chosen(self) -> str | None:
@@ -96,9 +101,12 @@ class Verdict:
             ]
         is_best = "is best" if self.certain else "leads"
         lines = [f"{self.winner} {is_best} with {seen}: {self.metric} {self.value:.4f}."]
-        if self.next.name == self.simplest:
-            return [*lines, *self._about(self.next, ", the next and the simplest"), *self._advice()]
-        lines += self._about(self.next, ", the next")
+        is_both = self.next.name == self.simplest
+        lines += self._about(self.next, ", the next and the simplest" if is_both else ", the next")
+        if self.uncertain is not None and self.uncertain.name not in (self.next.name, self.simplest):
+            lines += self._about(self.uncertain, "")
+        if is_both:
+            return [*lines, *self._advice()]
         simplest = self.against(self.simplest)
         if simplest is None:
             return [*lines, "It is the simplest method here, too."]
