@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,7 @@ def _environment() -> Environment:
         "signed": signed,
         "plain": plain,
         "broken": broken,
+        "quoted": shlex.quote,
     }
     environment.globals |= {"titles": VIEWS, "views": tuple(VIEWS)}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "default": str, "separators": (",", ":")}
