@@ -1,14 +1,17 @@
 """`beamwood fit LOG` without a method: an early result, the table, and resumption."""
 
 import json
+import shlex
 import tempfile
 
 import pytest
+from markupsafe import escape
 
 import beamwood as package
 from beamwood.cli.written import default_output
 from beamwood.recipes.portfolio import find as finding
 from beamwood.recipes.portfolio.members import Member
+from beamwood.retrieval.retriever import Retriever
 from cli_cases import beamwood
 
 COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
@@ -101,19 +104,36 @@ def test_weights_that_trained_methods_ignore_are_reported(tmp_path, capsys):
     assert "from each event alike" not in told
 
 
-def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, capsys):
-    from beamwood.retrieval.retriever import Retriever
-
-    out, save, saved = tmp_path / "best", Retriever.save, []
+@pytest.fixture
+def interrupted_once(monkeypatch):
+    """Make Ctrl-C come as soon as the first model is saved outside the folder of the search."""
+    save = Retriever.save
 
     def interrupted(self, path, **options):
         save(self, path, **options)
-        if str(path) == str(out):
-            saved.append(self.metadata["portfolio"]["chosen"])
-            if len(saved) == 1:
-                raise KeyboardInterrupt
+        if "portfolio" in self.metadata:
+            monkeypatch.setattr(Retriever, "save", save)
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Retriever, "save", interrupted)
+
+
+def test_an_interrupted_search_prints_one_document(market, tmp_path, interrupted_once, capsys):
+    out, page = tmp_path / "the best", tmp_path / "best.html"
+    asked = ("fit", market / "log.parquet", "--out", out, "--time-limit", "10m", "--json", "--html", page)
+    assert beamwood(*asked) == 130
+    document = json.loads(capsys.readouterr().out)
+    assert document["method"] == "popularity"
+    assert document["error"].startswith(f"interrupted; the best so far is in {out}")
+    assert document["exit"] == 130
+    text = page.read_text()
+    assert "the search was interrupted before a test" in text
+    assert f"beamwood evaluate {escape(shlex.quote(str(out)))}</code>" in text
+
+
+@pytest.mark.usefixtures("interrupted_once")
+def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, capsys):
+    out = tmp_path / "best"
     asked = ("fit", market / "log.parquet", "--out", out, "--time-limit", "10m")
     assert beamwood(*asked) == 130
     captured = capsys.readouterr()

@@ -7,11 +7,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 import pytest
 
 from beamwood import load
+from beamwood.data.markets import synthetic
+from beamwood.recipes.portfolio import find as finding
+from beamwood.recipes.portfolio.members import Member
 from beamwood.retrieval.retriever import Retriever
 from bounded import SECONDS
 from cli_cases import ENVIRONMENT, TINY, beamwood
@@ -126,6 +130,32 @@ def test_a_library_may_turn_it_into_a_panic(fitted, tmp_path, monkeypatch, capsy
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.replace("OUT", str(tmp_path / "out")) in said
     assert (said == line.replace("OUT", str(tmp_path / "out"))) == (code == 130)
+
+
+@pytest.mark.parametrize(
+    ("command", "reported"),
+    [
+        ("fit LOG --method popularity --out OUT", "beamwood.cli.commands.fit.finish"),
+        ("fit LOG --out OUT --time-limit 10m", "beamwood.cli.search.finish"),
+        ("refit FITTED --out OUT", "beamwood.cli.commands.refit.finish"),
+        ("recommend FITTED --all-users --out OUT.csv", "beamwood.retrieval.batch.job.count_by_rank"),
+        ("demo --out OUT --seconds 5", "beamwood.cli.commands.demo.finish"),
+    ],
+)
+def test_what_is_saved_is_not_said_to_be_lost(market, fitted, tmp_path, monkeypatch, capsys, command, reported):
+    def ending(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reported, ending)
+    monkeypatch.setattr(finding, "find", partial(finding.find, members=[Member("popularity", "popularity")]))
+    monkeypatch.setattr("beamwood.cli.commands.demo.METHODS", ("popularity", "cooccurrence"))
+    monkeypatch.setattr(synthetic, "make_market", partial(synthetic.make_market, synthetic.MarketConfig(num_users=120)))
+    names = {"LOG": market / "log.parquet", "FITTED": fitted}
+    words = [str(names.get(word, word)).replace("OUT", str(tmp_path / "out")) for word in command.split()]
+    assert beamwood(*words) == 130
+    out = words[words.index("--out") + 1]
+    assert capsys.readouterr().err.splitlines()[-1] == f"beamwood: interrupted; {out} is saved"
+    assert os.path.exists(out)
 
 
 def test_groups_of_a_replaced_folder_are_not_resumed(fitted, tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import typer
 
+from beamwood.cli.interrupts import claimed
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
@@ -140,19 +141,24 @@ def finish(
     as_json: bool,
     page: tuple[str, str] | None = None,
     error: str | None = None,
+    stopped: str | None = None,
 ) -> None:
     """Write the page, its path and its text, and print the result: as JSON, or by `show`.
 
-    An error ends the command with exit code 2, and so does a page that cannot be written; the result is printed first.
+    An error ends the command with exit code 2, and so does a page that cannot be written; `stopped`, the line of an
+    interrupt, ends it with 130. The result is printed first.
     """
     unwritten = None if page is None else _unwritten(*page)
-    error = unwritten if error is None else error
+    error, code = next((each for each in ((stopped, 130), (error, 2), (unwritten, 2)) if each[0]), (None, 0))
     if error is not None:
-        document = document | {"error": error, "exit": 2}
+        document = document | {"error": error, "exit": code}
     print_json(document) if as_json else show()
-    if error is not None:
+    if error is None:
+        return
+    sys.stdout.flush()
+    if stopped is None or claimed():
         say(f"beamwood: {error}", sys.stderr)
-        raise typer.Exit(2)
+    raise typer.Exit(code)
 
 
 def _unwritten(path: str, text: str) -> str | None:

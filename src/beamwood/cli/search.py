@@ -18,11 +18,11 @@ from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import ArtefactError, InputError, NotSavedError, nearest
 from beamwood.steps import tell
-from beamwood.training.interrupt import Interrupted
 from beamwood.words import followed
 
 if TYPE_CHECKING:
     from beamwood.data import Split
+    from beamwood.recipes.portfolio.search import PortfolioResult
     from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["BudgetOptions", "FolderSearch"]
@@ -91,9 +91,8 @@ class FolderSearch:
     source: DataSource
 
     def run(self, read: Callable[[], Split], *, as_json: bool) -> None:
-        """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
+        """Search, save, and print the table. Errors: as in `_show`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
-        from beamwood.recipes.portfolio.table import table_lines
 
         self.budgets.check()
         asked, run = self.asked, self.asked.run
@@ -126,7 +125,17 @@ class FolderSearch:
                 better=save,
                 say=tell,
             )
-        save(found.retriever)
+            save(found.retriever)
+        with keeping(lambda: f"{asked.out} is saved"):
+            self._show(found, as_json=as_json)
+
+    def _show(self, found: PortfolioResult, *, as_json: bool) -> None:
+        """Print what was found, and write its page. Errors: `typer.Exit`, 130 where the search was interrupted."""
+        from beamwood.recipes.portfolio.table import table_lines
+
+        asked, stopped = self.asked, None
+        if found.interrupted:
+            stopped = f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on"
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}
         page = None
@@ -134,9 +143,9 @@ class FolderSearch:
             from beamwood.report.search import search_page
 
             page = asked.written.html, search_page(document)
-        finish(document, lambda: print("\n".join(table_lines(found.document))), as_json=as_json, page=page)
-        if found.interrupted:
-            raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
+        finish(
+            document, lambda: print("\n".join(table_lines(found.document))), as_json=as_json, page=page, stopped=stopped
+        )
         tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
     def _check_places(self, folder: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -13,6 +14,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.commands.fit import curve_of, fit_method, starting_anew
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import finish
 from beamwood.cli.written import RunOptions, path_beside
@@ -51,24 +53,25 @@ def demo(
     report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
     measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
-    document = measured.document() | {
-        "market": market.config.model_dump(),
-        "curve": curve_of(tree, tree.Config(), out),
-        "configuration": config,
-    }
-    page = None
-    if report is not None:
-        from beamwood.report.demo import demo_page
-
-        page = str(report), demo_page(document)
 
     def show() -> None:
         print_table(measured.results | measured.beyond, CUTS)
         print(measured.conclusion)
         print(f"the retriever is in {out}")
-        print(f"next: {_program()} serve {out}, and open http://127.0.0.1:8000 in a browser")
+        print(f"next: {_program()} serve {shlex.quote(out)}, and open http://127.0.0.1:8000 in a browser")
 
-    finish(document, show, as_json=json, page=page)
+    with keeping(lambda: f"{out} is saved"):
+        document = measured.document() | {
+            "market": market.config.model_dump(),
+            "curve": curve_of(tree, tree.Config(), out),
+            "configuration": config,
+        }
+        page = None
+        if report is not None:
+            from beamwood.report.demo import demo_page
+
+            page = str(report), demo_page(document)
+        finish(document, show, as_json=json, page=page)
 
 
 def _program() -> str:
@@ -76,7 +79,7 @@ def _program() -> str:
     if shutil.which("beamwood") is not None:
         return "beamwood"
     own = Path(sys.executable).with_name("beamwood")
-    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
+    return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
 
 
 def measure(
@@ -102,8 +105,8 @@ def measure(
         measured.seconds[name] = round(time.perf_counter() - began, 1)
         tell(f"{name}: fitted in {measured.seconds[name]} s")
         measured.add(name, retriever.searcher)
-    retriever.save(out, overwrite=overwrite)
     measured.beyond[OPTIMUM] = evaluate_split(BayesSearcher(market), split, ks=CUTS)
+    retriever.save(out, overwrite=overwrite)
     return measured, retriever.metadata["config"]
 
 

@@ -16,6 +16,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.data_source import DataSource, load_data, note_of_weights
 from beamwood.cli.expand import expanded
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.method_settings import make_config
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.quantities import parse_time_limit
@@ -177,21 +178,22 @@ def _fit_named(
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
         fitted = add_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
         asked.written.of(with_origin(fitted, source, data)).save(out, overwrite=run.overwrite)
-    document = {
-        "out": out,
-        "method": fitted.metadata["method"],
-        "seconds": round(asked.budget.seconds, 2),
-        "training": fitted.metadata["training"],
-        "data": fitted.metadata["data"],
-    }
-    page = None
-    if asked.written.html is not None:
-        from beamwood.report.fit import fit_page
+    with keeping(lambda: f"{out} is saved"):
+        document = {
+            "out": out,
+            "method": fitted.metadata["method"],
+            "seconds": round(asked.budget.seconds, 2),
+            "training": fitted.metadata["training"],
+            "data": fitted.metadata["data"],
+        }
+        page = None
+        if asked.written.html is not None:
+            from beamwood.report.fit import fit_page
 
-        document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, config, out)}
-        document |= {"split": data.rule, "num_items": len(data.dataset.items)}
-        page = asked.written.html, fit_page(document)
-    finish(document, lambda: print_fit(document, "beamwood", "evaluate", out), as_json=as_json, page=page)
+            document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, config, out)}
+            document |= {"split": data.rule, "num_items": len(data.dataset.items)}
+            page = asked.written.html, fit_page(document)
+        finish(document, lambda: print_fit(document, "beamwood", "evaluate", out), as_json=as_json, page=page)
 
 
 def _check_begun(budget: Budget, method: Method) -> None:

@@ -200,8 +200,6 @@ def _job(request: Request, asked: QueryRows, engine: Engine, origin: str, thread
 
 def _run(job: Job, target: Path, *, resume: bool, json: bool) -> None:
     """Run the job with progress, and say what was written."""
-    from beamwood.retrieval.batch.job import count_by_rank
-
     kept = f"what is finished is in {target}.parts; the same command with --resume goes on"
     with step("answering", len(job.rows)) as answered_so_far, keeping(lambda: kept):
 
@@ -210,6 +208,13 @@ def _run(job: Job, target: Path, *, resume: bool, json: bool) -> None:
             tell(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
 
         answered = job.run(target, resume=resume, say=say)
+    with keeping(lambda: f"{target} is saved"):
+        _say_written(job, target, answered, json=json)
+
+
+def _say_written(job: Job, target: Path, answered: int, *, json: bool) -> None:
+    from beamwood.retrieval.batch.job import count_by_rank
+
     some, full = count_by_rank(target, 1, job.request.k)
     empty, short = len(job.rows) - some, some - full
     if json:

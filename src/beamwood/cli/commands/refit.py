@@ -13,6 +13,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.commands.fit import print_fit
 from beamwood.cli.expand import expanded
+from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import finish
 from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.runs import keeping_run
@@ -73,15 +74,16 @@ def refit(
         of = fitted.metadata.get("refit", {}).get("of", os.path.abspath(folder))
         both = replace(both, metadata=both.metadata | {"refit": both.metadata["refit"] | {"of": of}})
         with_origin(both, source, split).save(out, overwrite=overwrite)
-    document: dict[str, Any] = {
-        "out": out,
-        "method": both.metadata["method"],
-        "seconds": round(time.perf_counter() - began, 2),
-        "training": both.metadata["training"],
-        "refit": both.metadata["refit"],
-        "data": both.metadata["data"],
-    }
-    finish(document, lambda: print_fit(document, "beamwood", "serve", out), as_json=json)
+    with keeping(lambda: f"{out} is saved"):
+        document: dict[str, Any] = {
+            "out": out,
+            "method": both.metadata["method"],
+            "seconds": round(time.perf_counter() - began, 2),
+            "training": both.metadata["training"],
+            "refit": both.metadata["refit"],
+            "data": both.metadata["data"],
+        }
+        finish(document, lambda: print_fit(document, "beamwood", "serve", out), as_json=json)
 
 
 def _recorded(source: DataSource, items: str | None, unlisted: str | None) -> DataSource:
