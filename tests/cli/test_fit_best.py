@@ -149,6 +149,17 @@ def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, capsys):
     assert package.load(out).metadata["portfolio"]["test"]
 
 
+def test_a_search_that_cannot_begin_is_refused_before_the_log_is_read(tmp_path, capsys):
+    """The log is missing, which would be said otherwise."""
+    asked = ("fit", tmp_path / "log.csv", "--out", tmp_path / "best")
+    assert beamwood(*asked, "--resume") == 2
+    assert "best.search does not exist, so there is nothing to resume; run without" in capsys.readouterr().err
+    (tmp_path / "best.search").mkdir()
+    (tmp_path / "best.search" / "notes.txt").touch()
+    assert beamwood(*asked) == 2
+    assert "best.search does not hold a search of beamwood" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("asked", [(), ("--overwrite",)])
 def test_another_model_that_was_saved_meanwhile_is_replaced_only_if_asked(market, tmp_path, monkeypatch, capsys, asked):
     out, find = tmp_path / "best", finding.find

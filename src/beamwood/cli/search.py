@@ -151,14 +151,13 @@ class FolderSearch:
     def _check_places(self, folder: Path) -> str | None:
         """The checksum of a model that a resumed search may replace, if any.
 
-        Errors: another search, or an output that may not be replaced.
+        Errors: another search, none to resume, or an output that may not be replaced.
         """
         from beamwood.artefact import check_output
-        from beamwood.recipes.portfolio.search_folder import refuse_search
+        from beamwood.recipes.portfolio.search_folder import SearchFolder
 
         run = self.asked.run
-        if os.path.exists(folder) and not (run.resume or run.overwrite):
-            refuse_search(folder)
+        SearchFolder(folder, {}).check(resume=run.resume, overwrite=run.overwrite)
         own = _found_in(self.asked.out) if run.resume and os.path.exists(folder) else None
         check_output(self.asked.out, overwrite=run.overwrite or own is not None)
         return own

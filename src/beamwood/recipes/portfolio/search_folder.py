@@ -22,7 +22,7 @@ from beamwood.errors import InputError, first_problem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import FloatArray
 
-__all__ = ["SearchFolder", "Trial", "refuse_search"]
+__all__ = ["SearchFolder", "Trial"]
 
 _WAIT = "wait until it has ended, or choose another folder"
 _STATE, _MARK = "search.json", {"beamwood": "search"}
@@ -84,9 +84,7 @@ class SearchFolder:
     @contextmanager
     def locked(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
         """A context in which the folder is locked and its state loaded."""
-        if resume and not os.path.isdir(self.path):
-            raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
-        self._check(resume=resume, overwrite=overwrite)
+        self.check(resume=resume, overwrite=overwrite)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -163,7 +161,10 @@ class SearchFolder:
         self._fitted[folder] = fitted
         return folder
 
-    def _check(self, *, resume: bool, overwrite: bool) -> None:
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Errors: nothing to resume, what is no search, and a search that is neither resumed nor overwritten."""
+        if resume and not os.path.isdir(self.path):
+            raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         exists, is_folder = os.path.exists(self.path), os.path.isdir(self.path)
         if not exists or (is_folder and not any(map(_is_content, self.path.iterdir()))):
             return
@@ -173,7 +174,11 @@ class SearchFolder:
                 "another output folder"
             )
         if not (resume or overwrite):
-            refuse_search(self.path)
+            # A search in use by another process is taken over by no option.
+            with only_one(self.path, _WAIT):
+                raise InputError(
+                    f"{self.path} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
+                )
 
     def _state(self) -> dict[str, Any] | None:
         """The stored state; None in a foreign folder."""
@@ -209,14 +214,6 @@ class SearchFolder:
         for entry in filter(_is_of_search, self.path.iterdir()):
             shutil.rmtree(entry)
         self.write(0.0)
-
-
-def refuse_search(folder: Path) -> None:
-    """Errors: a search in use by another process, which no option takes over; else one to resume or to overwrite."""
-    with only_one(folder, _WAIT):
-        raise InputError(
-            f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
-        )
 
 
 def _folder_of(name: str, look: int) -> str:
