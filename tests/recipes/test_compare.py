@@ -6,7 +6,8 @@ import pytest
 import beamwood
 from beamwood.data import disjoint_users
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.errors import InputError
+from beamwood.errors import InputError, NotSavedError
+from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.significance import paired_comparisons
 from beamwood.fitting.stages import two_stage
 from beamwood.recipes.portfolio.find import find
@@ -131,6 +132,52 @@ def test_what_a_fit_left_out_is_told(dataset, split, tmp_path):
     find(disjoint_users(dataset), time_limit=60, members=members, say=said.append)
     line = next(line for line in said if line.startswith("shortened: removed/f@"))
     assert line.endswith(" s; 2 of 3 settings tried; 64 of 90 users judge")
+
+
+FAILING = SHORTENED.replace("shortened", "NAME").replace("    fitted =", "    ERROR\n    fitted =")
+
+
+def test_a_method_that_fails_leaves_the_others_compared(split, tmp_path, monkeypatch):
+    """By a loss that is not finite, too little memory, or while it is blended or measured. A full disk ends all."""
+    said: list[str] = []
+    for name, error in (("apart", "raise ValueError"), ("large", "raise MemoryError"), ("full", "raise NotSavedError")):
+        error = error.replace("ValueError", "InputError('the loss is nan')").replace("SavedError", "SavedError('full')")
+        lines = "from beamwood.errors import InputError, NotSavedError\n" + FAILING.replace("ERROR", error)
+        (tmp_path / f"{name}.py").write_text(lines.replace("NAME", name))
+    failing = [str(tmp_path / "apart.py"), str(tmp_path / "large.py")]
+    monkeypatch.setattr("beamwood.recipes.comparison.measure_cost", _too_large_for("popularity"))
+    named = ["popularity", *failing, "transitions", "ease", "ease+cooccurrence"]
+    monkeypatch.setattr("beamwood.methods.sums.put_behind", _raising(InputError("no weight")))
+    compared = beamwood.compare(split, named, ks=(5,), say=said.append)
+    assert list(compared.results) == list(compared.costs) == ["transitions", "ease"]
+    assert compared.left_out == {
+        "apart": "the loss is nan",
+        "large": "there is too little memory",
+        "popularity": "there is too little memory",
+        "ease+cooccurrence": "no weight",
+    }
+    assert "apart is left out: the loss is nan" in said
+    assert compared.document()["left_out"] == compared.left_out
+    with pytest.raises(InputError, match="fewer than two methods are left: the loss is nan"):
+        beamwood.compare(split, ["ease", failing[0]])
+    with pytest.raises(NotSavedError, match="full"):
+        beamwood.compare(split, ["popularity", "ease", str(tmp_path / "full.py")])
+
+
+def _raising(error):
+    def raising(*_, **__):
+        raise error
+
+    return raising
+
+
+def _too_large_for(kind):
+    def measured(searcher, *rest):
+        if searcher.kind == kind:
+            raise MemoryError
+        return measure_cost(searcher, *rest)
+
+    return measured
 
 
 def test_a_time_limit_covers_the_weights_of_a_sum(split, monkeypatch):

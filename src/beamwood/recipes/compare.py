@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.split import OF_OTHERS, Split
-from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
+from beamwood.errors import InputError, NotInstalledError, NotSavedError, nearest
 from beamwood.evaluation.protocol import checked_ks
 from beamwood.evaluation.tail import TailRule
 from beamwood.extras import is_installed, not_installed
@@ -69,10 +70,10 @@ def compare(
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's. Or
     a mapping of names to fitted retrievers. `ks`: the lengths of the lists, of which the shortest decides. `seed`: of
     each fit. `time_limit`: in seconds, for each method, and again for choosing the weights of each sum; a method that
-    needs more is left out, and weights are chosen on fewer users. `tail`: evaluate also on the labels that are rare by
-    this rule. `say`: called with lines about the progress. Errors: `InputError` on fewer than two methods; on a method
-    that needs a fitted model or does not suit the split; on a retriever of another split; on `ks` outside 1..N; where
-    fewer than two test users are left.
+    needs more, or fails, is left out, and weights are chosen on fewer users. `tail`: evaluate also on
+    the labels that are rare by this rule. `say`: called with lines about the progress. Errors: `InputError` on fewer
+    than two methods, also after failures; on a method that needs a fitted model or does not suit the split; on a
+    retriever of another split; on `ks` outside 1..N; where fewer than two test users are left; `NotSavedError`.
     """
     check_split(split)
     if isinstance(methods, Mapping):
@@ -93,11 +94,13 @@ def compare(
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
     options = {"seed": seed, "progress": progress, "time_limit": time_limit}
     table = _Table(measured, list(sums), say)
-    for name, searcher in _Fits(split, presets, options, measured, say).in_turn(sums):
-        measured.add(name, searcher)
-        table.print_row(name)
+    fits = _Fits(split, presets, options, measured, say)
+    for name, searcher in fits.in_turn(sums):
+        with fits.leaving_out(name):
+            measured.add(name, searcher)
+            table.print_row(name)
     if len(measured.results) < 2:
-        raise TimeLimitError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
+        raise InputError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
     measured.simplest = simplest_of({name: sums[name] for name in measured.results})
     return measured
 
@@ -227,7 +230,7 @@ def check_installed(sums: Mapping[str, Sequence[Method]], presets: Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Fits:
-    """The fits of a comparison, which records their seconds; `options`: of each fit, its seed and time limit."""
+    """The fits of a comparison, with their seconds and failures; `options`: of each fit, its seed and time limit."""
 
     split: Split
     presets: Mapping[str, str]
@@ -238,7 +241,7 @@ class _Fits:
     def in_turn(self, sums: Mapping[str, Sequence[Method]]) -> Iterator[tuple[str, Searcher]]:
         """Yield the name and searcher of each sum; a method is fitted once, and kept while a later sum needs it.
 
-        A method that exceeds the limit is left out, and so are sums with it.
+        A method that fails or exceeds the limit is left out, and so are sums with it.
         """
         fitted: dict[str, Retriever] = {}
         names, seconds, left_out = list(sums), self.measured.seconds, self.measured.left_out
@@ -252,25 +255,38 @@ class _Fits:
                 left_out.setdefault(name, f"{missing[0]} is left out")
                 continue
             began, budget = time.perf_counter(), Budget(self.options["time_limit"], name=name)
-            searcher = blend_in_turn(
-                [fitted[part] for part in own], self.split, seed=self.options["seed"], budget=budget
-            ).searcher
+            with self.leaving_out(name):
+                blend = blend_in_turn(
+                    [fitted[part] for part in own], self.split, seed=self.options["seed"], budget=budget
+                )
+            if name in left_out:
+                continue
             for line in budget.left_out:
                 self.say(f"{name}: {line}")
             if len(own) > 1:
                 seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
             later = {method.name for other in names[place + 1 :] for method in sums[other]}
             fitted = {part: retriever for part, retriever in fitted.items() if part in later}
-            yield name, searcher
+            yield name, blend.searcher
+
+    @contextmanager
+    def leaving_out(self, name: str) -> Iterator[None]:
+        """A context whose errors leave out the method, so that the others are still compared. Errors: a full disk."""
+        try:
+            yield
+        except NotSavedError:
+            raise
+        except (InputError, MemoryError) as error:
+            why = str(error) or "there is too little memory"
+            self.measured.left_out[name] = why
+            self.say(f"{name} is left out: {why}")
 
     def _fit(self, method: Method) -> dict[str, Retriever]:
-        """The fitted method by its name; nothing where it exceeds the limit."""
+        """The fitted method by its name; nothing where it fails or exceeds the limit."""
         began = time.perf_counter()
-        try:
+        with self.leaving_out(method.name):
             fitted = method.fitted(self.split, preset=self.presets.get(method.name), **self.options)
-        except TimeLimitError as error:
-            self.measured.left_out[method.name] = str(error)
-            self.say(f"{method.name} is left out: {error}")
+        if method.name in self.measured.left_out:
             return {}
         self.measured.seconds[method.name] = round(time.perf_counter() - began, 1)
         for note in notes_of_fit(fitted):

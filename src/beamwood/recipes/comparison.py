@@ -28,7 +28,7 @@ class Comparison:
     `results`: by method, then view ("kept", "removed"), the metrics of each query. `costs`: of an answer, by method.
     `seconds`: of each fit. `simplest`: the method that the others have to beat. `tail`: if requested, by method the
     rule in words, the number of queries with a tail label, and both views of these. `left_out`: by method, why it
-    exceeded the time limit. `beyond`: references that do not compete, such as the optimum.
+    exceeded the time limit or failed. `beyond`: references that do not compete, such as the optimum.
     """
 
     split: Split
@@ -45,10 +45,12 @@ class Comparison:
 
     def add(self, name: str, searcher: Searcher) -> None:
         """Evaluate a searcher, and add its results under this name; verdicts are then made anew."""
-        self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
-        self.costs[name] = measure_cost(searcher, self.split.test, self.cuts[0])
+        results = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
+        cost = measure_cost(searcher, self.split.test, self.cuts[0])
         if self.with_tail:
             self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
+        # Last, so that an error leaves no half of a method.
+        self.results[name], self.costs[name] = results, cost
         for verdicts in ("verdicts", "tail_verdicts"):
             self.__dict__.pop(verdicts, None)
 
