@@ -1,6 +1,9 @@
 """A custom part is one file that the package does not refer to, and works like any built-in method."""
 
 import json
+import shutil
+import time
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +13,7 @@ import beamwood as package
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
+from beamwood.serve.store.sqlite import SqliteStore
 from cli_cases import beamwood
 from own_files import METHOD_FILES, PARTS
 from plans import read_by
@@ -112,6 +116,32 @@ def test_compare_accepts_it(path, log, capsys):
         pytest.skip("compare takes no settings, and the defaults of a method that trains take minutes")
     assert beamwood("compare", log, "--methods", f"popularity,{path}", "--json") == 0
     assert method.name in said(capsys)["methods"]
+
+
+def test_a_folder_that_loads_only_with_its_file_is_compared_and_erased_from(log, tmp_path, capsys):
+    path, out, counted = Path(__file__).parents[1] / "one_file/took_lately.py", tmp_path / "own", tmp_path / "counted"
+    for method, folder in (path, out), ("popularity", counted):
+        assert beamwood("fit", log, "--split", "leave-one-out", "--method", method, "--out", folder) == 0
+    both = ("compare", log, "--folders", counted, out, "--k", "5", "--json")
+    store, user = tmp_path / "store.db", pl.read_parquet(log)["user_id"][0]
+    with closing(SqliteStore(store)) as opened:
+        opened.erase(user, time.time())
+    erase = ("events", "erase", f"sqlite:{store}", "--from", out, "--out", tmp_path / "erased", "--json")
+    for command in both, erase:
+        assert beamwood(*command) == 2
+        assert f"pass --method '{path}'" in capsys.readouterr().err
+    assert beamwood(*both, "--method", path) == 0
+    assert list(said(capsys)["methods"]) == ["counted", "own"]
+    assert beamwood(*erase, "--method", path) == 0
+    assert said(capsys)["in_the_model"] == 1
+    shutil.copytree(counted, tmp_path / "other")
+    for command, why in (
+        (("compare", log), "is for --folders; list methods to fit with --methods"),
+        (("compare", log, "--folders", counted, tmp_path / "other"), "defines the searcher of none of the --folders"),
+        (("events", "export", f"sqlite:{store}", "--out", tmp_path / "log.parquet"), "--method is for erase"),
+    ):
+        assert beamwood(*command, "--method", path) == 2
+        assert why in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=lambda path: path.stem)

@@ -83,7 +83,7 @@ def _opened(artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: 
         with restoring(folder, what), with_searchers(searchers):
             searcher = restore_searcher(manifest["searcher"], manifest["searcher_config"], weights, threads=threads)
     except UnknownSearcherError as error:
-        raise ArtefactError(f"{folder}: {what}: {error}; {_fix(manifest)}") from error
+        raise UnknownSearcherError(f"{folder}: {what}: {error}; {_fix(manifest)}") from error
     items = _ids(artefact, "items", verify=verify)
     with restoring(folder, "items"):
         if len(items) != searcher.num_items:

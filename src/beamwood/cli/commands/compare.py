@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +18,13 @@ from beamwood.cli.measure import cuts_of, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.splits import load_split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, UnknownSearcherError
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.evaluation.tail import TailRule
     from beamwood.recipes.comparison import Comparison
+    from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["compare"]
 
@@ -53,6 +55,7 @@ def compare(
     tail_of: o.TailOf = None,
     time_limit: o.EachTimeLimit = None,
     preset: o.Preset = None,
+    method: o.MethodFile = None,
     reading: o.ReadOptions,
     html: o.Page = None,
     json: o.Json = False,
@@ -70,7 +73,9 @@ def compare(
             raise InputError(f"{log} is a fitted folder, not a log; write beamwood compare LOG --folders A B C")
         listed = folders_of(folders, more, fitting)
         check_reading(reading)
-        measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
+        measured = compare_folders(listed, log, reading.items, split, seed, method, k=k, tail=on_tail)
+    elif method is not None:
+        raise InputError(f"--method {method} is for --folders; list methods to fit with --methods")
     else:
         measured = fit_and_compare(DataSource.of(log, reading), methods, split, seed, limit, preset, k=k, tail=on_tail)
     document = measured.document() if json or html is not None else {}
@@ -133,14 +138,21 @@ def check_reading(reading: o.ReadOptions) -> None:
 
 
 def compare_folders(
-    folders: list[str], log: str, items: str | None, split: str, seed: int, *, k: str | None, tail: TailRule | None
+    folders: list[str],
+    log: str,
+    items: str | None,
+    split: str,
+    seed: int,
+    method: str | None,
+    *,
+    k: str | None,
+    tail: TailRule | None,
 ) -> Comparison:
     """Measure saved folders on the test users of the one split that all were fitted on."""
-    from beamwood import load
     from beamwood.cli.origin import origin_of, split_of_all
     from beamwood.recipes.compare import compare_fitted
 
-    fitted = {folder: load(folder) for folder in folders}
+    fitted = load_all(folders, method)
     own = origin_of(folders[0], fitted[folders[0]].metadata).split
     for option, given, default, noted in (
         ("--split", split, SPLIT, own.name),
@@ -153,6 +165,26 @@ def compare_folders(
     names = bases if len(set(bases)) == len(bases) else folders
     named = {name: fitted[folder] for name, folder in zip(names, folders, strict=True)}
     return compare_fitted(data, named, ks=parse_cuts(k, len(data.dataset.items)), tail=tail, say=tell)
+
+
+def load_all(folders: Sequence[str], method: str | None) -> dict[str, Retriever]:
+    """The saved retrievers by folder; the `method` file is for those whose searcher it alone defines.
+
+    Errors: none of them needs it.
+    """
+    from beamwood import load
+
+    fitted, needed = {}, False
+    for folder in folders:
+        try:
+            fitted[folder] = load(folder)
+        except UnknownSearcherError:
+            if method is None:
+                raise
+            fitted[folder], needed = load(folder, method), True
+    if method is not None and not needed:
+        raise InputError(f"--method {method} defines the searcher of none of the --folders; leave it out")
+    return fitted
 
 
 def print_comparison(measured: Comparison) -> None:

@@ -46,6 +46,7 @@ def events(
     out: _Out,
     new_items: _NewItems = None,
     folder: _Folder = None,
+    method: o.MethodFile = None,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
@@ -54,6 +55,8 @@ def events(
         raise InputError(f"the action {action!r} is unknown{nearest(action, _ACTIONS)}")
     if (folder is not None) != (action == "erase"):
         raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
+    if method is not None and folder is None:
+        raise InputError("--method is for erase; leave it out")
     if folder is None:
         _check_files(out, new_items, overwrite=overwrite)
     elif new_items is not None:
@@ -62,7 +65,7 @@ def events(
         if folder is None:
             found = _export(opened, out, new_items)
         else:
-            found = _erase(opened.erased(), folder, out, overwrite=overwrite)
+            found = _erase(opened.erased(), folder, method, out, overwrite=overwrite)
     if json:
         print_json({"out": out, **found})
         return
@@ -95,13 +98,15 @@ def _export(store: HistoryStore, out: str, new_items: str | None) -> dict[str, i
     return export_events(store, out, erased=learned.erased_items) | found
 
 
-def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:
+def _erase(
+    erased: Mapping[Owner, float], folder: str, method: str | None, out: str, *, overwrite: bool
+) -> dict[str, int]:
     from beamwood import load
     from beamwood.artefact import check_output
     from beamwood.retrieval.forget import without_erased
 
     check_output(out, overwrite=overwrite)
     users = [user for user in erased if isinstance(user, int | str)]
-    left, gone = without_erased(load(folder), users, max(erased.values(), default=0.0))
+    left, gone = without_erased(load(folder, method), users, max(erased.values(), default=0.0))
     left.save(out, overwrite=overwrite)
     return {"erased": len(users), "in_the_model": gone}
