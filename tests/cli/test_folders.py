@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 
+from beamwood.cli.measure import SHOWN, print_table
+from beamwood.evaluation.results import VIEWS, PerQuery
 from cli_cases import beamwood
 
 
@@ -78,3 +81,18 @@ def test_folders_with_the_same_name_are_distinguished(market, folders, tmp_path,
     capsys.readouterr()
     assert beamwood("compare", market / "log.parquet", "--folders", folders["a"], out, "--k", "5", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)["methods"]) == [str(folders["a"]), str(out)]
+
+
+def test_names_in_tables_are_no_markup(capsys):
+    """The names of folders, one of which would end a style that was never begun."""
+    values = {f"{name}@5": np.array([0.1, 0.3]) for name in SHOWN}
+    views = {
+        view: PerQuery(np.arange(2), values, {}, view, (5,), 0, None, scored=1.0, seconds=1.0, encodes=False)
+        for view in VIEWS
+    }
+    names = ("m[a]", "[/x]", "x:bug:")
+    print_table(dict.fromkeys(names, views), (5,))
+    for name in names:
+        print_table({name: views}, (5,))
+    said = capsys.readouterr().out
+    assert [said.count(name) for name in names] == [3, 3, 3]

@@ -77,13 +77,13 @@ def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[in
         table = Table("test users", *(VIEWS[view] for view in VIEWS), title=method, title_justify="left")
         for name in names:
             table.add_row(name, *(_cell(document[view], name) for view in VIEWS))
-        Console(width=80).print(table)
+        Console(width=80, markup=False, emoji=False).print(table)
         return
     for view, words in VIEWS.items():
         table = Table("method", *names, title=f"test users, {words}", title_justify="left")
         for method, document in documents.items():
             table.add_row(method, *(_cell(document[view], name) for name in names))
-        Console(width=max(100, 24 + 19 * len(names))).print(table)
+        Console(width=max(100, 24 + 19 * len(names)), markup=False, emoji=False).print(table)
 
 
 def _cell(document: Mapping[str, Any], name: str) -> str:
