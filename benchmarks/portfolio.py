@@ -6,7 +6,7 @@ python -m benchmarks.portfolio --minutes 3 1 [--json]   limits of the search and
 
 Each log adds one line with the metric of its test users to `benchmarks/runs/portfolio/lines.jsonl`; `python -m
 benchmarks report` renders them. Fitted models are kept in `runs/portfolio`, and each result is printed as soon as it is
-known. An interrupted study resumes with the method at which it stopped.
+known. An interrupted study of the same source resumes with the method at which it stopped.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,14 @@ METRIC = f"f@{CUT}"
 
 
 class Study:
-    """One log under one pair of limits; fits and results are kept, so that nothing is fitted twice.
+    """One log under one pair of limits; fits and results of this source are kept, so that nothing is fitted twice.
 
-    `minutes`: the limits of the search and of a named method.
+    `minutes`: the limits of the search and of a named method. `source`: the digest of the source.
     """
 
     def __init__(self, log: str, minutes: tuple[float, float], folder: Path, data: Path) -> None:
-        self.log, self.folder = log, folder / f"{log}-{minutes[0]:g}m-{minutes[1]:g}m"
+        self.log, self.source = log, source_digest()
+        self.folder = folder / f"{log}-{minutes[0]:g}m-{minutes[1]:g}m-{self.source}"
         self.seconds, self.single = (60 * each for each in minutes)
         self.split: Split = split_of(LOGS[log], data)
         self.test = self.split.test.sample(_USERS, seed=0)
@@ -76,12 +78,10 @@ class Study:
         """The values by test user and view of a method, a sum, or the search; and its seconds."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
-            began = time.perf_counter()
             fitted, about = self._found() if name == FOUND else self._named(name)
-            seconds = time.perf_counter() - began
+            seconds = about["seconds"]
             views = evaluate_both(fitted.searcher, self.test, ks=(CUT,), batch_size=1024)
             values = {view: views[view].values[METRIC] for view in views}
-            about |= {"seconds": round(seconds, 1)}
             self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(path) as fresh, fresh.open("wb") as stream:
                 np.savez(stream, about=np.array(json.dumps(about)), **values)  # type: ignore[arg-type]
@@ -103,11 +103,14 @@ class Study:
         if found.interrupted:
             raise KeyboardInterrupt
         rows = [{key: row.get(key) for key in ("name", "value", "ms", "mb")} for row in found.document["rows"]]
-        return found.retriever, {"chosen": found.document["chosen"], "rows": rows}
+        # Its own seconds, which a search that was interrupted goes on counting.
+        seconds = round(found.document["seconds"], 1)
+        return found.retriever, {"chosen": found.document["chosen"], "rows": rows, "seconds": seconds}
 
     def _named(self, name: str) -> tuple[Retriever, dict[str, Any]]:
-        """Fit a method or a sum; each part of a sum has the whole limit."""
-        for part in name.split("+"):
+        """Fit a method or a sum; each part of a sum has the whole limit. The seconds are those of all its parts."""
+        parts = name.split("+")
+        for part in parts:
             if part in self.failed:
                 raise self.failed[part]
             if part in self.fitted:
@@ -117,14 +120,20 @@ class Study:
                 self.fitted[part] = beamwood.load(folder)
                 continue
             _say(f"{self.log}: {part}")
+            began = time.perf_counter()
             try:
                 options = {"seed": 0, "time_limit": self.single, "progress": False}
-                self.fitted[part] = beamwood.fit(self.split, part, **options)
+                fitted = beamwood.fit(self.split, part, **options)
             except TimeLimitError as error:
                 self.failed[part] = error
                 raise
+            seconds = {"fit_seconds": time.perf_counter() - began}
+            self.fitted[part] = replace(fitted, metadata=fitted.metadata | seconds)
             self.fitted[part].save(folder)
-        return blend_in_turn([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
+        fits, began = [self.fitted[part] for part in parts], time.perf_counter()
+        blend = blend_in_turn(fits, self.split, seed=0)
+        spent = sum(each.metadata["fit_seconds"] for each in fits) + time.perf_counter() - began
+        return blend, {"seconds": round(spent, 1)}
 
 
 def _say(line: str) -> None:
@@ -140,6 +149,7 @@ def line_of_log(log: str, minutes: tuple[float, float], root: Path) -> dict[str,
     if root == ROOT:
         check_committed(root)
     study = Study(log, minutes, root / "runs" / "portfolio", data_folder(root))
+    origin = {"commit": commit(root), "source": study.source, "machine": machine()}
     judged: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name in (FOUND, *SINGLES, *BLENDS):
@@ -154,7 +164,7 @@ def line_of_log(log: str, minutes: tuple[float, float], root: Path) -> dict[str,
     line: dict[str, Any] = {"log": log, "minutes": minutes[0], "named_minutes": minutes[1]}
     line |= {"metric": f"removed/{METRIC}", "users": len(judged[FOUND]["removed"])}
     line |= {"chosen": judged[FOUND]["chosen"], "rows": judged[FOUND]["rows"], "figures": figures, "left_out": left_out}
-    line |= {"commit": commit(root), "source": source_digest(), "machine": machine()}
+    line |= origin
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")

@@ -2,7 +2,10 @@
 
 import json
 import sys
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -68,9 +71,12 @@ def test_a_log_gets_one_line_and_is_not_measured_again(tmp_path, monkeypatch, ca
 
     def counting(split, **options):
         calls.append(1)
-        return find(split, **options, members=[Member("popularity", "popularity"), Member("ease", "ease")])
+        found = find(split, **options, members=[Member("popularity", "popularity"), Member("ease", "ease")])
+        return replace(found, document=found.document | {"seconds": 77.0})
 
     monkeypatch.setattr(portfolio, "find", counting)
+    # Each fit, and each choice of weights, takes one second.
+    monkeypatch.setattr(portfolio, "time", SimpleNamespace(perf_counter=count().__next__))
     asked = ["portfolio", "--minutes", "9", "--json", "--root", str(tmp_path)]
     documents = []
     for _ in range(2):
@@ -91,16 +97,28 @@ def test_a_log_gets_one_line_and_is_not_measured_again(tmp_path, monkeypatch, ca
     monkeypatch.setattr(portfolio.beamwood, "fit", None)
     assert portfolio.main() == 0
     assert len(calls) == 1
-    # Fitted models are reused for a sum that has no values yet.
+    # Fitted models are reused for what has no values yet, with the seconds of their fits.
     (tmp_path / portfolio.LINES).unlink()
-    (tmp_path / "runs" / "portfolio" / "ml100k-9m-3m" / "cooccurrence+ease.npz").unlink()
+    for name in ("fit", "ease", "cooccurrence+ease"):
+        (tmp_path / "runs" / "portfolio" / f"ml100k-9m-3m-{portfolio.source_digest()}" / f"{name}.npz").unlink()
     assert portfolio.main() == 0
+    assert len(calls) == 2
+    (text,) = (tmp_path / portfolio.LINES).read_text().splitlines()
+    for each in (figures, json.loads(text)["figures"]):
+        seconds = {name: own["seconds"] for name, own in each.items()}
+        assert seconds == {"fit": 77.0, "ease": 2.0, "cooccurrence": 2.0, "cooccurrence+ease": 3.0}
+    # What another source has measured is not taken for this one's.
+    (tmp_path / portfolio.LINES).unlink()
+    monkeypatch.setattr(portfolio, "source_digest", lambda: "another")
+    with pytest.raises(TypeError):
+        portfolio.main()
+    assert len(calls) == 3
     # Another limit of the named methods is another study.
     shorter = ["portfolio", "--minutes", "9", "1", "--root", str(tmp_path), "--logs", "ml100k"]
     monkeypatch.setattr(sys, "argv", shorter)
     with pytest.raises(TypeError):
         portfolio.main()
-    assert len(calls) == 2
+    assert len(calls) == 4
 
 
 def test_lines_are_grouped_by_their_limits(tmp_path):
