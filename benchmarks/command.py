@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from beamwood.errors import InputError
+from beamwood.training.interrupt import Interrupted
 
 __all__ = ["exit_code"]
 
@@ -17,5 +18,5 @@ def exit_code(name: str, work: Callable[[], int]) -> int:
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         return 130

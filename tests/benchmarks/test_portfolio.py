@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from beamwood.training.interrupt import Interrupted
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -163,3 +165,14 @@ def test_errors_name_the_problem(tmp_path, monkeypatch, capsys, arguments, messa
     monkeypatch.setattr(sys, "argv", ["portfolio", *arguments, "--root", str(tmp_path)])
     assert portfolio.main() == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted("the checkpoint is kept")])
+def test_ctrl_c_ends_a_benchmark_without_a_traceback(error):
+    """A training answers it with an error of its own."""
+    from benchmarks.command import exit_code
+
+    def work():
+        raise error
+
+    assert exit_code("benchmarks.portfolio", work) == 130
