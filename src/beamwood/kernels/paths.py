@@ -1,6 +1,6 @@
 """Tree-based sampling: negatives of every level by walks from the root, with the exact probability of each.
 
-Shape legend: B rows, M paths a row, T positives a row, H levels, U distinct nodes, F children of a node.
+Shape legend: B rows, M paths a row, T targets a row, H levels, U distinct nodes, F children of a node.
 
 A walk at a node goes on to a child by the softmax over the children's scores, so `log q` of a node is the sum of
 these along its path; it sums to 1 over a level. Only children of nodes that some walk stands on are scored.
@@ -30,16 +30,12 @@ ScoreNodes = Callable[[int, NDArray[np.int64] | None], FloatArray]
 class Paths:
     """Walks and their probabilities; index 0 of the first axis is level 1.
 
-    `nodes` int64[H, B, M]; `log_q`, `scores` float32[H, B, M]. `positive_log_q`, `positive_scores` float32[H, B, T]:
-    the same for the positives' ancestors. `scored` int: nodes scored for each row, summed over levels.
+    `nodes` int64[H, B, M]; `log_q` float32[H, B, M]. `log_q_targets` float32[H, B, T]: that of the targets' ancestors.
     """
 
     nodes: NDArray[np.int64]
     log_q: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    positive_log_q: NDArray[np.float32]
-    positive_scores: NDArray[np.float32]
-    scored: int
+    log_q_targets: NDArray[np.float32]
 
 
 def sample_paths(
@@ -47,45 +43,36 @@ def sample_paths(
     shape: Shape,
     live: tuple[NDArray[np.int32], ...],
     uniforms_HBM: FloatArray,
-    positives_BT: IndexArray,
+    targets_BT: IndexArray,
 ) -> Paths:
-    """M walks for each row, drawn with `uniforms_HBM` (float64 in [0, 1)), and the own paths of its positive leaves.
+    """M walks for each row, drawn with `uniforms_HBM` (float64 in [0, 1)), and the own paths of its target leaves.
 
-    A node without a live leaf (`live[level]`, as `Tree.live_counts`) is never drawn. A walk that meets a positive
-    goes on below it; who uses the draws drops those equal to a positive and renormalises by `1 - q_positive`.
+    A node without a live leaf (`live[level]`, as `Tree.live_counts`) is never drawn. A walk that meets a target
+    goes on below it; who uses the draws drops those equal to a target and renormalises by `1 - q_target`.
     `score` must be that of the current parameters in evaluation mode, or q is not the stated one.
-    Raises `InputError` on shapes that do not fit, uniforms outside [0, 1), positives without a live leaf, NaN scores.
+    Raises `InputError` on shapes that do not fit, uniforms outside [0, 1), targets without a live leaf, NaN scores.
     """
-    num_rows, num_paths, num_positives = check_arrays(shape, live, uniforms_HBM, positives_BT)
-    # Positives are further walks with given steps.
-    walks = num_paths + num_positives
+    num_rows, num_paths, num_targets = check_arrays(shape, live, uniforms_HBM, targets_BT)
+    # Targets are further walks with given steps.
+    walks = num_paths + num_targets
     at = np.zeros((num_rows, walks), np.int64)
     log_q = np.zeros((num_rows, walks))
-    kept, scored = [], 0
+    kept = []
     for level in range(1, shape.depth + 1):
         fanout = shape.fanout(level)
         values, alive, parent = scored_children(score, shape, live[level], level, at)
-        scored += values.shape[1] * fanout
         # A dead node, of which all children are, is never visited.
         log_p = log_softmax(np.where(alive, values, -np.inf))
         log_p = np.take_along_axis(log_p, parent[:, :, None], axis=1)
         step = np.empty((num_rows, walks), np.int64)
         step[:, :num_paths] = drawn_children(log_p[:, :num_paths], uniforms_HBM[level - 1])
-        step[:, num_paths:] = shape.ancestors(positives_BT, level) % fanout
+        step[:, num_paths:] = shape.ancestors(targets_BT, level) % fanout
         at = at * fanout + step
         log_q = log_q + np.take_along_axis(log_p, step[:, :, None], axis=2)[:, :, 0]
-        own = np.take_along_axis(values.reshape(num_rows, -1), parent * fanout + step, axis=1)
-        kept.append((at, log_q, own))
-    nodes, all_log_q, scores = (np.stack(parts) for parts in zip(*kept, strict=True))
-    log_q32, scores32 = all_log_q.astype(np.float32), scores.astype(np.float32)
-    return Paths(
-        nodes[:, :, :num_paths],
-        log_q32[:, :, :num_paths],
-        scores32[:, :, :num_paths],
-        log_q32[:, :, num_paths:],
-        scores32[:, :, num_paths:],
-        scored,
-    )
+        kept.append((at, log_q))
+    nodes, all_log_q = (np.stack(parts) for parts in zip(*kept, strict=True))
+    log_q32 = all_log_q.astype(np.float32)
+    return Paths(nodes[:, :, :num_paths], log_q32[:, :, :num_paths], log_q32[:, :, num_paths:])
 
 
 def scored_children(
@@ -110,7 +97,7 @@ def scored_children(
 
 
 def check_arrays(
-    shape: Shape, live: tuple[NDArray[np.int32], ...], uniforms_HBM: FloatArray, positives_BT: IndexArray
+    shape: Shape, live: tuple[NDArray[np.int32], ...], uniforms_HBM: FloatArray, targets_BT: IndexArray
 ) -> tuple[int, int, int]:
     """B, M and T, or `InputError` naming the argument that does not fit."""
     if uniforms_HBM.ndim != 3 or uniforms_HBM.shape[0] != shape.depth or uniforms_HBM.shape[2] < 1:
@@ -119,14 +106,14 @@ def check_arrays(
         )
     if uniforms_HBM.size and not (uniforms_HBM.min() >= 0 and uniforms_HBM.max() < 1):
         raise InputError("uniforms_HBM must lie in [0, 1)")
-    if positives_BT.ndim != 2 or len(positives_BT) != uniforms_HBM.shape[1]:
-        raise InputError(f"positives_BT has shape {positives_BT.shape}; expected ({uniforms_HBM.shape[1]}, positives)")
+    if targets_BT.ndim != 2 or len(targets_BT) != uniforms_HBM.shape[1]:
+        raise InputError(f"targets_BT has shape {targets_BT.shape}; expected ({uniforms_HBM.shape[1]}, targets)")
     if [len(counts) for counts in live] != [shape.level_size(level) for level in range(shape.depth + 1)]:
         raise InputError("live does not fit the shape; use Tree.live_counts")
-    inside = (positives_BT >= 0) & (positives_BT < shape.capacity)
-    if not inside.all() or not (live[shape.depth][positives_BT] > 0).all():
-        raise InputError("positives_BT holds a leaf without an item; positives must be live leaves of the tree")
-    return uniforms_HBM.shape[1], uniforms_HBM.shape[2], positives_BT.shape[1]
+    inside = (targets_BT >= 0) & (targets_BT < shape.capacity)
+    if not inside.all() or not (live[shape.depth][targets_BT] > 0).all():
+        raise InputError("targets_BT holds a leaf without an item; targets must be live leaves of the tree")
+    return uniforms_HBM.shape[1], uniforms_HBM.shape[2], targets_BT.shape[1]
 
 
 def values_of(

@@ -58,5 +58,5 @@ def tree_negatives(
 
     paths = sample_paths(score, scorer.shape, live, uniforms, target_leaves_BT.cpu().numpy())
     return TreeNegatives(
-        *(torch.from_numpy(part).to(device) for part in (paths.nodes, paths.log_q, paths.positive_log_q))
+        *(torch.from_numpy(part).to(device) for part in (paths.nodes, paths.log_q, paths.log_q_targets))
     )
