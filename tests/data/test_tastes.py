@@ -9,8 +9,8 @@ from scipy import stats
 from beamwood.data import ColumnNames, Dataset, leave_one_out, read_log
 from beamwood.data.markets.taste_optimum import TasteOptimum, next_probabilities
 from beamwood.data.markets.tastes import SIZES, TasteConfig, make_taste_market
-from beamwood.evaluation.protocol import evaluate
 from beamwood.types import ItemLists, Query, SearchOptions
+from one_view import evaluate_view
 
 SMALL = {
     "num_items": 240,
@@ -117,7 +117,7 @@ def test_no_method_is_above_the_optimum_and_its_hits_are_as_expected(market):
     values = {}
     for knows in (False, True):
         optimum = TasteOptimum(market, knows_context=knows)
-        values[knows] = evaluate(optimum, queries, ks=(20,), remove_seen=False).values["hit_rate@20"]
+        values[knows] = evaluate_view(optimum, queries, ks=(20,), remove_seen=False).values["hit_rate@20"]
         query = queries.query(optimum.needs)
         contexts = query.context["context"] if knows else None
         p = np.sort(next_probabilities(market, queries.histories, contexts), axis=1)[:, -20:].sum(axis=1)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
-from beamwood.evaluation import Tail, evaluate, evaluate_both
+from beamwood.evaluation import Tail, evaluate_both
 from beamwood.evaluation.metrics import METRICS
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import Hits, ItemLists, Query, QueryNeeds, SearchOptions
+from one_view import evaluate_view
 
 NUM_ITEMS = 25
 RARE = Tail(np.arange(NUM_ITEMS) >= NUM_ITEMS - 5, "tail = the last five")
@@ -44,7 +45,7 @@ SINES = Sines()
 def test_streaming_equals_plain_loops(seed, batch_size, remove_seen):
     queries = make_queries(seed)
     judged = [q for q in range(17) if len(queries.labels[q])]
-    measured = evaluate(
+    measured = evaluate_view(
         SINES,
         queries,
         ks=(3, 8),
@@ -87,7 +88,7 @@ def test_a_batch_takes_no_pass_over_the_catalogue():
     tail, groups = Tail(np.zeros(num_items, bool), "none"), np.zeros(num_items, np.int8)
     tracemalloc.start()
     try:
-        evaluate(watching, make_queries(0), ks=(3,), remove_seen=False, batch_size=2, tail=tail, group_N=groups)
+        evaluate_view(watching, make_queries(0), ks=(3,), remove_seen=False, batch_size=2, tail=tail, group_N=groups)
     finally:
         tracemalloc.stop()
     assert len(watching.allocated) > 3
@@ -115,20 +116,11 @@ def test_a_query_is_encoded_once_for_both_views():
     both = evaluate_both(Encoding(), make_queries(0), ks=(5,), tail=RARE, batch_size=2)
     assert sum(encoded) == len(both["kept"]) == len(both["removed"])
     for view, found in both.items():
-        alone = evaluate(SINES, make_queries(0), ks=(5,), remove_seen=view == "removed", tail=RARE)
+        alone = evaluate_view(SINES, make_queries(0), ks=(5,), remove_seen=view == "removed", tail=RARE)
         assert found.means() == alone.means()
         assert alone.as_dict()["seconds_of"] == "encoding and search"
     told = [found.as_dict()["seconds_of"] for found in both.values()]
     assert told == ["encoding and search", "search, of queries encoded for the other view"]
-
-
-def test_allowed_reaches_the_search():
-    allowed = np.zeros(NUM_ITEMS, bool)
-    allowed[[2, 7]] = True
-    options = SearchOptions(allowed=allowed)
-    measured = evaluate(SINES, make_queries(1), ks=(4,), remove_seen=False, options=options, tail=RARE)
-    assert measured.overall["gini@4"] == pytest.approx(1 - 2 / NUM_ITEMS)
-    assert measured.overall["coverage@4"] == pytest.approx(2 / NUM_ITEMS)
 
 
 def test_a_search_that_ignores_exclusions_is_refused():
@@ -137,7 +129,7 @@ def test_a_search_that_ignores_exclusions_is_refused():
             return super().search(query, k, replace(options, excluded=None))
 
     with pytest.raises(InputError, match="excluded items"):
-        evaluate(Dishonest(), make_queries(2), ks=(20,), remove_seen=True)
+        evaluate_view(Dishonest(), make_queries(2), ks=(20,), remove_seen=True)
 
 
 def test_an_answer_of_the_wrong_shape_or_range_is_refused():
@@ -151,21 +143,21 @@ def test_an_answer_of_the_wrong_shape_or_range_is_refused():
             return Hits(hits.items + NUM_ITEMS, hits.scores, hits.scored)
 
     with pytest.raises(InputError, match="answered with shape"):
-        evaluate(Short(), make_queries(2), ks=(5,), remove_seen=False)
+        evaluate_view(Short(), make_queries(2), ks=(5,), remove_seen=False)
     with pytest.raises(InputError, match="catalogue ends at 24"):
-        evaluate(Beyond(), make_queries(2), ks=(5,), remove_seen=False, tail=RARE)
+        evaluate_view(Beyond(), make_queries(2), ks=(5,), remove_seen=False, tail=RARE)
 
 
 def test_wrong_arguments_are_refused():
     queries = make_queries(3)
     with pytest.raises(InputError, match="k=0 is below 1"):
-        evaluate(SINES, queries, ks=(0, 5), remove_seen=False)
+        evaluate_view(SINES, queries, ks=(0, 5), remove_seen=False)
     with pytest.raises(InputError, match=r"k=26 is above the 25 items .*; give lower cuts, as ks=\(25,\)"):
-        evaluate(SINES, queries, ks=(26,), remove_seen=False, tail=RARE)
+        evaluate_view(SINES, queries, ks=(26,), remove_seen=False, tail=RARE)
     with pytest.raises(InputError, match="ks is empty"):
-        evaluate(SINES, queries, ks=(), remove_seen=False)
+        evaluate_view(SINES, queries, ks=(), remove_seen=False)
     with pytest.raises(InputError, match="batch_size=0"):
-        evaluate(SINES, queries, remove_seen=False, batch_size=0)
+        evaluate_view(SINES, queries, ks=(5,), remove_seen=False, batch_size=0)
     queries = replace(queries, labels=ItemLists.empty(17))
     with pytest.raises(InputError, match="none of the 17 queries has a label"):
-        evaluate(SINES, queries, ks=(5,), remove_seen=False)
+        evaluate_view(SINES, queries, ks=(5,), remove_seen=False)

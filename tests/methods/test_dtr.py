@@ -9,7 +9,6 @@ import torch
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import task as tree_task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.objective import TreeBatch
@@ -19,6 +18,7 @@ from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config
 from beamwood.models.din import LevelNodes
 from beamwood.tree import Shape
+from one_view import evaluate_view
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import whole_as_in_parts
@@ -39,7 +39,7 @@ def make_task(split, **changes):
 
 
 def f20(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
+    return evaluate_view(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
 
 
 def test_learns_the_market(split):

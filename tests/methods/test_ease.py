@@ -171,12 +171,12 @@ def test_few_items_have_weights(split):
 
 
 def test_learns_cooccurring_items_and_is_saved(split, tmp_path):
-    from beamwood.evaluation.protocol import evaluate
+    from one_view import evaluate_view
 
     retriever = load_method("ease").fitted(split)
-    ours = evaluate(retriever.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
+    ours = evaluate_view(retriever.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
     popular = load_method("popularity").fitted(split)
-    assert ours > evaluate(popular.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
+    assert ours > evaluate_view(popular.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"]
     assert retriever.metadata["training"]["regularisation"] in (300.0, 1000.0)
     retriever.save(tmp_path / "ease")
     again = Retriever.load(tmp_path / "ease")

@@ -6,11 +6,11 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import METHOD, Config
 from beamwood.types import Query
+from one_view import evaluate_view
 from plans import planned
 from prepared import Prepared
 from resumed import whole_as_in_parts
@@ -35,7 +35,9 @@ def test_learns_the_market(split):
         progress=False,
     )
     popular = load_method("popularity").fitted(split)
-    f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
+    f20 = [
+        evaluate_view(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)
+    ]
     assert f20[0] > f20[1] + 0.01
 
 

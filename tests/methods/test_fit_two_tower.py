@@ -15,13 +15,13 @@ from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, r
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.splits import by_boundary, by_time
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.fitting.vectors.towers import TwoTowerTask, masked_candidates
 from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import SAMPLERS
 from beamwood.types import ItemLists, Query
+from one_view import evaluate_view
 from plans import planned, read_by
 from prepared import Prepared
 from resumed import whole_as_in_parts
@@ -81,7 +81,9 @@ def test_learns_the_market(negatives):
     config = small(sizes | {"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
     retriever = fit(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
-    f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
+    f20 = [
+        evaluate_view(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)
+    ]
     # Uncorrected negatives lower the scores of popular items. So does G-Tower if every batch has every item, so that
     # all gaps are 1. On a market this small, this costs more than is learned.
     biased = negatives in ("ssl", "g-tower")
@@ -356,7 +358,7 @@ def test_an_initialised_mean_is_good_before_training(groups):
     for start in ("transitions", "random"):
         config = small({"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
-        found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), remove_seen=True).means()
+        found[start] = evaluate_view(retriever.searcher, groups.test, ks=(5,), remove_seen=True).means()
     # Five other items of the group, which include labels.
     assert found["transitions"]["precision@5"] > 2 * found["random"]["precision@5"]
 

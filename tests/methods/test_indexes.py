@@ -11,12 +11,12 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.index import INDEXES
 from beamwood.retrieval.searchers.queries import QUERIES
 from beamwood.retrieval.searchers.vectors import searcher_with
 from beamwood.testing import IndexContract
+from one_view import evaluate_view
 from plans import read_by
 
 FILE = Path(__file__).parents[1] / "one_file" / "bucket_index.py"
@@ -112,7 +112,7 @@ def test_a_custom_index_is_one_file(split, tmp_path):
     assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
     fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
     assert fitted.searcher.first.index.kind == "buckets"
-    assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), remove_seen=False).means()
+    assert "f@20" in evaluate_view(fitted.searcher, split.test, ks=(20,), remove_seen=False).means()
     fitted.save(tmp_path / "saved")
     users = fitted.users.ids.head(5)
     with pytest.raises(ArtefactError, match=r"index 'buckets' is unknown.*bucket_index\.py, which is not run"):

@@ -13,7 +13,6 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
@@ -31,6 +30,7 @@ from beamwood.training.budget import Budget
 from beamwood.tree import Shape, random_tree
 from beamwood.types import SearchOptions
 from din_cases import random_light
+from one_view import evaluate_view
 
 SETTINGS = {
     "model.width": 12,
@@ -68,7 +68,7 @@ def fitted(split, few_histories):
 
 
 def f20(searcher, split, options=SearchOptions()):
-    result = evaluate(searcher, split.test, ks=(20,), remove_seen=False, options=options)
+    result = evaluate_view(searcher, split.test, ks=(20,), remove_seen=False, options=options)
     return result.means()["f@20"], result.scored
 
 

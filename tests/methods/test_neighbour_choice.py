@@ -9,7 +9,6 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting import choose, neighbour_choice
 from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
 from beamwood.fitting.neighbour_counts import neighbour_counts
@@ -21,6 +20,7 @@ from beamwood.methods import load_method
 from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
+from one_view import evaluate_view
 from resumed import assert_same_arrays
 
 SMALL = {
@@ -71,7 +71,7 @@ def config_of(**settings):
 
 def first_hits(split, **settings):
     fitted = beamwood.fit(split, "dtr", SMALL | settings, progress=False)
-    return fitted, evaluate(fitted.searcher, split.test, ks=(1,), remove_seen=False).means()["hit_rate@1"]
+    return fitted, evaluate_view(fitted.searcher, split.test, ks=(1,), remove_seen=False).means()["hit_rate@1"]
 
 
 def test_a_chain_selects_the_next_item_and_finds_it(chain):

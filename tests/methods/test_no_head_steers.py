@@ -14,7 +14,6 @@ from array_api_compat import array_namespace
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, choose_ways
 from beamwood.kernels.light import Way
@@ -22,6 +21,7 @@ from beamwood.kernels.terms import Term, rows_of
 from beamwood.methods import load_method
 from beamwood.retrieval.searchers.tree import TreeSearcher, searcher_with
 from beamwood.types import SearchOptions
+from one_view import evaluate_view
 
 GROUPS, AHEAD = 397, 7
 GROUP_OF_ITEM = np.random.default_rng(3).permutation(np.arange(3 * GROUPS) % GROUPS)
@@ -114,7 +114,7 @@ def test_a_fit_detects_that_no_head_can_steer(monkeypatch, tmp_path):
     assert searcher.weights.light is None
     assert "left out" in retriever.metadata["training"]["light_head"]
     found, best = (
-        evaluate(searcher, split.test, ks=(20,), remove_seen=False, options=SearchOptions(effort=effort))
+        evaluate_view(searcher, split.test, ks=(20,), remove_seen=False, options=SearchOptions(effort=effort))
         for effort in (None, 1.0)
     )
     assert found.means()["f@20"] >= 0.99 * best.means()["f@20"]

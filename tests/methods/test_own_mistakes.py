@@ -12,7 +12,6 @@ import torch
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.method_config import MethodConfig
 from beamwood.losses.levels import softmax_level
 from beamwood.methods import Method, load_method
@@ -24,6 +23,7 @@ from beamwood.models.terms import Seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.sampling.in_batch import InBatch
 from beamwood.sampling.levels import UniformByLevel
+from one_view import evaluate_view
 
 ONE_FILE = Path(__file__).parents[1] / "one_file"
 SMALL = {
@@ -227,7 +227,7 @@ def test_a_search_must_return_hits(split, answer, message):
             return answer(whole.search(query, k, options))
 
     with pytest.raises(InputError, match=message):
-        evaluate(Mine(), split.test, ks=(5,), remove_seen=False)
+        evaluate_view(Mine(), split.test, ks=(5,), remove_seen=False)
 
 
 def test_an_estimator_is_fitted_without_the_custom_parts(split):

@@ -12,7 +12,6 @@ import torch
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import ArtefactError, InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.kernels.links import LINKS
 from beamwood.kernels.terms import TermQuery
 from beamwood.models.din import DinScorer
@@ -21,6 +20,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
 from beamwood.types import Query
+from one_view import evaluate_view
 from resumed import assert_same_arrays
 
 FILES = Path(__file__).parents[1] / "one_file"
@@ -60,7 +60,7 @@ def split():
 def test_it_is_trained_updated_saved_and_loaded(split, tmp_path, file):
     retriever = beamwood.fit(split, file, SMALL | {"tree.updates": 1}, progress=False)
     assert retriever.metadata["training"]["tree_updates"] == 1
-    assert "f@20" in evaluate(retriever.searcher, split.test, ks=(20,), remove_seen=False).means()
+    assert "f@20" in evaluate_view(retriever.searcher, split.test, ks=(20,), remove_seen=False).means()
     retriever.save(tmp_path / "saved")
     users = retriever.users.ids.head(5)
     before = retriever.recommend(users=users, k=5)

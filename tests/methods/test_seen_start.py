@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.blend import SEEN_WEIGHTS
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import seen_start
@@ -22,6 +21,7 @@ from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 from beamwood.types import Query, SearchOptions
 from clocks import Clock
+from one_view import evaluate_view
 
 SMALL = {
     "model.width": 16,
@@ -57,7 +57,7 @@ def seen(retriever):
 
 
 def left_in(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
+    return evaluate_view(retriever.searcher, queries, ks=(20,), remove_seen=False).means()["f@20"]
 
 
 @pytest.mark.parametrize("method", [dtr, tdm])

@@ -6,12 +6,12 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, best_seen_weight
 from beamwood.methods import load_method
 from beamwood.retrieval.searchers.candidates import find_candidates
 from beamwood.types import SearchOptions
+from one_view import evaluate_view
 
 SMALL = {
     "model.width": 8,
@@ -58,7 +58,7 @@ def test_the_weight_is_the_best_of_the_grid(case, monkeypatch):
     values = {}
     for weight in SEEN_WEIGHTS:
         searcher.seen_weight = weight
-        values[weight] = evaluate(searcher, split.valid, ks=(20,), remove_seen=False).means()["f@20"]
+        values[weight] = evaluate_view(searcher, split.valid, ks=(20,), remove_seen=False).means()["f@20"]
     searcher.seen_weight = kept
     assert values[kept] == max(values.values())
     assert values[kept] > values[0.0]

@@ -11,7 +11,6 @@ import torch
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.stages import two_stage
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
@@ -22,6 +21,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query
+from one_view import evaluate_view
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
@@ -64,7 +64,7 @@ def large_split():
 
 
 def f20(retriever, queries):
-    return evaluate(retriever.searcher, queries, ks=(20,), remove_seen=True).means()["f@20"]
+    return evaluate_view(retriever.searcher, queries, ks=(20,), remove_seen=True).means()["f@20"]
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)

@@ -14,7 +14,6 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, TimeLimitError
-from beamwood.evaluation.protocol import evaluate
 from beamwood.recipes.portfolio import final_evaluation, first_part
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.looks import Looks
@@ -26,6 +25,7 @@ from beamwood.recipes.portfolio.table import table_lines
 from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training.budget import Budget
 from clocks import Ticks
+from one_view import evaluate_view
 from portfolios import COUNTING, TINY, searched, small_split
 
 OWN = TINY | {"loop.max_steps": 10, "choose.monitor": "both/f@20"}
@@ -124,7 +124,7 @@ def test_the_choice_does_not_depend_on_the_test_users(found, split):
 
 def test_the_choice_uses_the_validation_users(found, split):
     name = found.document["chosen"]
-    own = evaluate(found.retriever.searcher, split.valid, ks=(20,), remove_seen=True).values["f@20"]
+    own = evaluate_view(found.retriever.searcher, split.valid, ks=(20,), remove_seen=True).values["f@20"]
     row = next(row for row in found.document["rows"] if row["name"] == name)
     assert row["value"] == pytest.approx(own.mean())
 

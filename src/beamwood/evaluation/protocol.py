@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -36,7 +36,6 @@ __all__ = [
     "LabelledQueries",
     "Searches",
     "checked_ks",
-    "evaluate",
     "evaluate_both",
     "evaluate_split",
     "evaluate_views",
@@ -111,30 +110,11 @@ class _Running:
         return GroupHits(np.concatenate(found), np.concatenate(labels))
 
 
-def evaluate(
-    searcher: Searches,
-    queries: LabelledQueries,
-    *,
-    ks: Sequence[int] = (20, 40),
-    remove_seen: bool,
-    options: SearchOptions = SearchOptions(),
-    batch_size: int = 256,
-    tail: Tail | None = None,
-    group_N: IndexArray | None = None,
-) -> PerQuery:
-    """`evaluate_views` of one view; with `remove_seen` that without seen items."""
-    view = "removed" if remove_seen else "kept"
-    found = evaluate_views(
-        searcher, queries, (view,), ks=ks, options=options, batch_size=batch_size, tail=tail, group_N=group_N
-    )
-    return found[view]
-
-
 def evaluate_both(
     searcher: Searches,
     queries: LabelledQueries,
     *,
-    ks: Sequence[int] = (20, 40),
+    ks: Sequence[int],
     batch_size: int = 256,
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
@@ -149,7 +129,6 @@ def evaluate_views(
     views: Sequence[str],
     *,
     ks: Sequence[int],
-    options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
@@ -159,7 +138,7 @@ def evaluate_views(
     In "removed" the search must leave out the query's seen items; labels stay as they are, so a label seen before
     counts as a miss. A query is encoded once for all views. `tail`, as of `TailRule.tail`, adds coverage, the Gini
     index of exposure, and the share of the tail. `group_N` int[N], a group of each item, from 0: what is found of each
-    is counted at the least cut. `options`: those of each search. Queries without labels are left out and counted.
+    is counted at the least cut. Queries without labels are left out and counted.
     Errors: a k outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
     num_items = None if tail is None else len(tail.mask)
@@ -179,7 +158,7 @@ def evaluate_views(
             for view, own in running.items():
                 excluded = asked.seen if view == "removed" else None
                 began = time.perf_counter()
-                hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
+                hits = searcher.search(query, cuts[-1], SearchOptions(excluded))
                 own.seconds += time.perf_counter() - began
                 _check_hits(hits, len(rows), cuts[-1], num_items, excluded)
                 own.add(hits, wanted)
