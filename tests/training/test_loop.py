@@ -13,6 +13,7 @@ import torch
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
+from beamwood.training.checkpoint_times import CheckpointTimes
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
@@ -144,11 +145,12 @@ def test_a_second_signal_within_a_step_keeps_the_last_checkpoint(tmp_path, unint
 )
 def test_resume_after_a_kill_equals_uninterrupted(tmp_path, uninterrupted, step):
     code = textwrap.dedent("""
-        import os, sys
+        import itertools, os, sys
         sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
-        from test_loop import CONFIG, RunFolder, Stopping, signal, trained
-        config = CONFIG.model_copy(update={"checkpoint_steps": 10})
-        trained(RunFolder(sys.argv[2]), task=Stopping(step=int(sys.argv[3]), number=signal.SIGKILL), config=config)
+        from test_loop import CheckpointTimes, RunFolder, Stopping, signal, trained
+        asked = itertools.count(1)
+        CheckpointTimes.is_due = lambda times, ahead: next(asked) % 10 == 0
+        trained(RunFolder(sys.argv[2]), task=Stopping(step=int(sys.argv[3]), number=signal.SIGKILL))
     """)
     arguments = [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path / "run"), str(step)]
     assert subprocess.run(arguments).returncode == -signal.SIGKILL
@@ -268,7 +270,7 @@ def test_without_validation_the_last_weights_are_kept():
     assert result.stopped_because == "max_epochs"
 
 
-def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
+def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     class Exploding(LinearTask):
         def loss(self, batch, rng):
             return super().loss(batch, rng) * (float("inf") if self.steps == 25 else 1.0)
@@ -277,10 +279,11 @@ def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
             self.steps = getattr(self, "steps", 0) + 1
             return super().batch(rows, rng, progress)
 
+    monkeypatch.setattr(CheckpointTimes, "is_due", lambda times, ahead: True)
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(NonFiniteError, match=r"step 25: the loss is inf .*lower learning_rate"):
-        trained(folder, task=Exploding(), config=CONFIG.model_copy(update={"checkpoint_steps": 10}))
-    assert load_checkpoint(folder.checkpoint_path)["run"]["step"] == 20
+        trained(folder, task=Exploding())
+    assert load_checkpoint(folder.checkpoint_path)["run"]["step"] == 24
 
 
 def test_plain_lines_go_to_stderr(capsys):

@@ -127,7 +127,7 @@ class _Loop:
         self.best.revalidate()
         update = self.task.update
         self.updates = None if update is None else UpdateSchedule(update, self.state, pace)
-        self.checkpoints = RunCheckpoints(log, self.state, self._run_state, pace, every=config.checkpoint_steps)
+        self.checkpoints = RunCheckpoints(log, self.state, self._run_state, pace)
         self.guard, self.shown = InterruptGuard(), TrainingProgress(enabled=progress, max_steps=self.max_steps)
 
     def _check(self, *, validates: bool) -> None:

@@ -26,9 +26,8 @@ class LoopConfig(BaseModel):
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
     `monitor` (larger is better) is measured; after `patience` validations without a new best the run ends. With
     `evaluate_start` it is also measured before the first step, so that an initial model that training does not improve
-    is returned. Checkpoints are saved by `CheckpointTimes`, and every `checkpoint_steps` if given. `schedule` and the
-    following are those of `Schedule`; `learning_rate` applies to parameters for which the trainable gives none.
-    `device`: of steps and updates; validation runs on the CPU.
+    is returned. `schedule` and the following are those of `Schedule`; `learning_rate` applies to parameters for which
+    the trainable gives none. `device`: of steps and updates; validation runs on the CPU.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +45,6 @@ class LoopConfig(BaseModel):
     evaluate_start: bool = False
     monitor: str | None = None
     patience: int | None = Field(None, ge=1)
-    checkpoint_steps: int | None = Field(None, ge=1)
     log_every: int = Field(50, ge=1)
     device: DeviceName = "cpu"
 

@@ -18,20 +18,11 @@ __all__ = ["RunCheckpoints"]
 class RunCheckpoints:
     """Saves the checkpoints of a run in its `log`; None: nothing is saved.
 
-    `stored`: the complete state of the run, of which `state` is a part. A checkpoint is due by `CheckpointTimes`, and
-    every `every` steps if given.
+    `stored`: the complete state of the run, of which `state` is a part. A checkpoint is due by `CheckpointTimes`.
     """
 
-    def __init__(
-        self,
-        log: RunLog | None,
-        state: LoopState,
-        stored: Callable[[], dict[str, Any]],
-        pace: Pace,
-        *,
-        every: int | None,
-    ) -> None:
-        self._log, self._state, self._stored, self._pace, self._every = log, state, stored, pace, every
+    def __init__(self, log: RunLog | None, state: LoopState, stored: Callable[[], dict[str, Any]], pace: Pace) -> None:
+        self._log, self._state, self._stored, self._pace = log, state, stored, pace
         self._times = CheckpointTimes(pace.budget.clock, pace.save)
         self._is_whole = True
         is_resumed = log is not None and log.state is not None
@@ -39,8 +30,7 @@ class RunCheckpoints:
 
     def save_if_due(self, ahead: float) -> None:
         """Save if a checkpoint is due before the next work, which takes `ahead` seconds."""
-        every, step = self._every, self._state.step
-        if step and ((every is not None and step % every == 0) or self._times.is_due(ahead)):
+        if self._state.step and self._times.is_due(ahead):
             self.save()
 
     def save(self) -> None:

@@ -157,10 +157,6 @@ class Stepper(Generic[Batch]):
         moved: Batch = batch if self.device == CPU else to_device(batch, self.device)
         return moved
 
-    def loss(self, rows: NDArray[np.int64]) -> Tensor:
-        """The loss of the given examples, to be differentiated."""
-        return self.task.loss(self.drawn(rows), self.rng)
-
     def step(
         self,
         rows: NDArray[np.int64],
