@@ -72,7 +72,6 @@ def test_attribute_checks_are_rare():
     text = "\n".join(path.read_text() for path in FILES)
     assert len(re.findall(r"\bhasattr\(", text)) <= 5
     assert len(re.findall(r"\bgetattr\(", text)) <= 8
-    assert not re.search(r"TRAINS|search_askers|PersonalSearcher|is_personal|METHODS_OF|STARTED", text)
 
 
 def test_targets_that_a_text_names_are_in_the_makefile():

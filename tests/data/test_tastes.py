@@ -1,7 +1,6 @@
 """The planted market of tastes: its probabilities match its log."""
 
 import numpy as np
-import polars as pl
 import pytest
 from pydantic import ValidationError
 from scipy import stats
@@ -162,4 +161,3 @@ def test_sizes_are_those_of_the_documentation():
 def test_invalid_configurations_are_refused(wrong, message):
     with pytest.raises(ValidationError, match=message):
         TasteConfig(**SMALL | wrong)
-    assert isinstance(make_taste_market(TasteConfig(**SMALL)).log, pl.DataFrame)

@@ -92,7 +92,6 @@ def test_a_task_finds_what_a_direct_search_finds(way):
         assert equal(later.found(), case.direct(row, way))
         assert later.task.ran
         assert later.task.seconds > 0
-        assert later.task.waited >= 0
 
 
 def test_a_task_keeps_what_it_reads():

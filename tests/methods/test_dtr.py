@@ -11,7 +11,6 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.tree import task as tree_task
 from beamwood.fitting.tree.dtr import make_objective
-from beamwood.fitting.tree.objective import TreeBatch
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
@@ -191,7 +190,3 @@ def test_wrong_configuration(split):
         make_task(short, **{"examples.min_history": 1})
     with pytest.raises(ValueError, match=r"'lerning_rate' is unknown; did you mean 'optimiser.learning_rate'"):
         Config(lerning_rate=1)
-
-
-def test_batches_are_tree_batches(split):
-    assert isinstance(make_task(split).batch(np.arange(2)), TreeBatch)
