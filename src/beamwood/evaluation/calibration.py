@@ -59,7 +59,7 @@ def calibrate(searcher: Searcher, query: Query, labels: ItemLists) -> Calibratio
     num_ranges = -_LEAST * _STEPS
     pairs, predicted, observed = np.zeros(num_ranges, np.int64), np.zeros(num_ranges), np.zeros(num_ranges)
     start = 0
-    for likely_BN in probabilities(searcher, query, searcher.num_items):
+    for likely_BN in probabilities(searcher, query):
         part = labels.take(np.arange(start, start + len(likely_BN)))
         start += len(likely_BN)
         observed_BN = np.zeros_like(likely_BN)

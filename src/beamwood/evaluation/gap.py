@@ -70,7 +70,7 @@ def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
         fix = "raise" if num_rare == 0 else "lower"
         raise InputError(f"the tail has {num_rare} of {num_items} items, so there is no gap to others; {fix} --tail")
     parts = [np.empty(0)]
-    for likely_BN in probabilities(searcher, query, num_items):
+    for likely_BN in probabilities(searcher, query):
         totals = likely_BN.sum(axis=1)
         # A row without scores is left out of the gap.
         parts.append(likely_BN[:, tail_N].sum(axis=1) / num_rare * num_items - (totals > 0))

@@ -26,8 +26,9 @@ def made_by(searcher: Searcher) -> str:
     return "scores over their sum" if searcher.kind in _COUNTING else "softmax of the scores"
 
 
-def probabilities(searcher: Searcher, query: Query, num_items: int) -> Iterator[NDArray[np.float64]]:
+def probabilities(searcher: Searcher, query: Query) -> Iterator[NDArray[np.float64]]:
     """float64[B, N], block by block of the query's rows: the probability of each item; 0 for a row without scores."""
+    num_items = searcher.num_items
     for rows in blocks(len(query), _BLOCK_CELLS // num_items):
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
         scores = searcher.score(query.take(rows), every).astype(np.float64)
