@@ -27,7 +27,6 @@ __all__ = [
     "bootstrap_intervals",
     "holm",
     "mean_exceeds",
-    "paired_bootstrap",
     "paired_comparisons",
     "paired_difference",
     "paired_t",
@@ -119,16 +118,11 @@ def t_interval(values: FloatArray, *, level: float = _LEVEL) -> Interval:
     return Interval(mean, mean - half, mean + half, level)
 
 
-def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_resamples: int = _RESAMPLES) -> float:
+def _bootstrap_p(difference: NDArray[np.float64], means_R: NDArray[np.float64]) -> float:
     """The two-sided p-value of a mean difference of 0, from the resampled means of the centred differences.
 
     p = (1 + #{|m*| >= |m|}) / (R + 1), so it is never below 1 / (R + 1). Source: Efron and Tibshirani (1993), 16.4.
     """
-    difference = _checked(difference, least=2)
-    return _bootstrap_p(difference, _resampled_means([difference], rng, num_resamples)[:, 0])
-
-
-def _bootstrap_p(difference: NDArray[np.float64], means_R: NDArray[np.float64]) -> float:
     if not difference.any():
         return 1.0
     mean = float(difference.mean())
