@@ -9,8 +9,9 @@ from scipy import sparse
 
 from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
+from beamwood.models.ops import unit
 from beamwood.retrieval.columns.label_column import _coded
-from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.retrieval.item_vectors import item_vectors
 from beamwood.retrieval.new_items.added import with_items
 from beamwood.retrieval.new_items.slots import Slots, slots_of
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
@@ -174,10 +175,8 @@ def test_new_items_as_before_keep_their_leaves_without_a_look(monkeypatch):
 def test_similar_items_by_vectors_normalise_what_was_asked_alone(make, monkeypatch):
     """The other items are read once, as they lie in memory; new ones are after the known."""
     searcher, rows = with_items(make(300), Mixtures.of([{7: 1.0}, {3: 1.0, 9: 2.0}])), []
-    vectors = directions(item_vectors(searcher, np.arange(302))).astype(np.float64)
-    monkeypatch.setattr(
-        "beamwood.retrieval.similar.directions", lambda given: rows.append(len(given)) or directions(given)
-    )
+    vectors = unit(item_vectors(searcher, np.arange(302))).astype(np.float64)
+    monkeypatch.setattr("beamwood.retrieval.similar.unit", lambda given: rows.append(len(given)) or unit(given))
     hits = similar_items(searcher, np.array([5, 301], np.int32), 302, SearchOptions(), by="vectors")
     expected = vectors @ vectors[[5, 301]].mean(axis=0)
     found = hits.items[0, :300]

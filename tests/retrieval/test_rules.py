@@ -7,8 +7,9 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
+from beamwood.models.ops import unit
 from beamwood.retrieval.arrange import arranged
-from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.retrieval.item_vectors import item_vectors
 from beamwood.retrieval.new_items.added import with_items
 from beamwood.retrieval.rules import Rules
 from beamwood.retrieval.searchers.blend import Blend, Part
@@ -68,7 +69,7 @@ def test_excluded_items_are_never_returned(retriever):
 
 
 def by_marginal_relevance(searcher, items, relevance, weight, k):
-    own, taken = directions(item_vectors(searcher, items)), []
+    own, taken = unit(item_vectors(searcher, items)), []
     while len(taken) < k:
         best = max(
             (place for place in range(len(items)) if place not in taken),
@@ -208,7 +209,7 @@ def test_similar_items(retriever):
     by_model = retriever.similar(items, 5)
     assert by_model.item_ids == retriever.recommend([items], 5).item_ids
     (found,) = retriever.similar(items[:1], 5, by="vectors").item_ids
-    own = directions(item_vectors(retriever.searcher, np.arange(NUM_ITEMS)))
+    own = unit(item_vectors(retriever.searcher, np.arange(NUM_ITEMS)))
     expected = [n for n in np.argsort(-(own @ own[7]), kind="stable").tolist() if n != 7][:5]
     assert retriever.items.encode(found).tolist() == expected
     for by in ("model", "vectors"):

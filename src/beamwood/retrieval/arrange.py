@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.kept import Prepared
-from beamwood.retrieval.item_vectors import directions, item_vectors
+from beamwood.models.ops import unit
+from beamwood.retrieval.item_vectors import item_vectors
 from beamwood.retrieval.new_items.added import have_places
 from beamwood.retrieval.rules import Rules
 from beamwood.retrieval.searchers.blend import Blend
@@ -172,7 +173,7 @@ class _Picking:
             return
         weight, left = self.rules.diversity, have_places(self.searcher, np.array(items))
         last, relevance = np.flatnonzero(~left).tolist(), self._relevance(np.array(scores), left)
-        own = directions(item_vectors(self.searcher, np.array(items)))
+        own = unit(item_vectors(self.searcher, np.array(items)))
         likeness = self._max_cosine(own)
         while left.any():
             best = int(np.argmax(np.where(left, (1 - weight) * relevance - weight * likeness, -np.inf)))
@@ -198,7 +199,7 @@ class _Picking:
         """The largest cosine of each with the taken items; 0 without any."""
         if not self.taken:
             return np.zeros(len(own), np.float32)
-        taken = directions(item_vectors(self.searcher, np.array(self.taken)))
+        taken = unit(item_vectors(self.searcher, np.array(self.taken)))
         nearest_one: NDArray[np.float32] = (own @ taken.T).max(axis=1)
         return nearest_one
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import slices
 from beamwood.errors import InputError
+from beamwood.models.ops import unit
 from beamwood.retrieval.new_items.added import mixtures_of, num_known
 from beamwood.retrieval.new_items.extended import Extended
 from beamwood.retrieval.searchers.blend import Blend
@@ -20,7 +21,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
 
-__all__ = ["Export", "cosines", "directions", "exported", "item_vectors", "part_with"]
+__all__ = ["Export", "cosines", "exported", "item_vectors", "part_with"]
 
 _Kind = TypeVar("_Kind", bound=Searcher)
 # Rows that are read together, few enough to stay in the cache.
@@ -75,7 +76,7 @@ def cosines(searcher: Searcher, direction: NDArray[np.float32]) -> NDArray[np.fl
     known = by_row[:first] if places is None else by_row[places[:first]]
     if first == searcher.num_items:
         return known
-    new = directions(item_vectors(searcher, np.arange(first, searcher.num_items))) @ direction
+    new = unit(item_vectors(searcher, np.arange(first, searcher.num_items))) @ direction
     return np.concatenate([known, new])
 
 
@@ -133,10 +134,3 @@ def exported(searcher: Searcher) -> Export:
     what = "the light head's vectors of leaves, which steer the search of the tree"
     each = (lambda items: _with_new(searcher, of, items)), (lambda items: _with_new(searcher, biases, items))
     return Export(what, light.width, *each)
-
-
-def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32[M, D], the vectors normalised to length 1; zeros stay."""
-    lengths = np.linalg.norm(vectors_MD, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, _SHORTEST), dtype=np.float32)
-    return scaled

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.models.ops import unit
 from beamwood.ragged import sorted_distinct
-from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
+from beamwood.retrieval.item_vectors import cosines, item_vectors, part_with
 from beamwood.retrieval.new_items.added import fitted_of, have_places, mixtures_of, num_known
 from beamwood.retrieval.new_items.extended import NOWHERE
 from beamwood.retrieval.searchers.candidates import allowed_seen
@@ -47,7 +48,7 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
         return searcher.search(history, k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
     if by == "tree":
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
-    mean = directions(item_vectors(searcher, items)).mean(axis=0)
+    mean = unit(item_vectors(searcher, items)).mean(axis=0)
     scores, new = cosines(searcher, mean), np.arange(num_known(searcher), searcher.num_items)
     scores[new[~have_places(searcher, new)]] = NOWHERE
     return top_k(scores[None], k, excluded=excluded, allowed=options.allowed)

@@ -16,6 +16,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.ops import unit
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.search_checks import check_histories, check_users
 from beamwood.retrieval.searchers.encoded import StoredEncoded
@@ -188,7 +189,7 @@ class Scaled:
         """See `QueryVectors`."""
         vectors = self.of.encode(query)
         if self.normalise:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+            vectors = unit(vectors)
         return (vectors / np.float32(self.temperature)).astype(np.float32)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
