@@ -20,8 +20,8 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumChildren, by_row, own_settings
-from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, own_settings
+from beamwood.retrieval.index.fields import NumChildren, NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST

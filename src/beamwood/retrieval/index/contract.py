@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from beamwood.errors import InputError, UnknownSearcherError, nearest
 from beamwood.extras import asking_for
@@ -22,33 +22,15 @@ from beamwood.retrieval.top_k import join_hits
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = [
-    "Hidden",
     "Index",
     "IndexSettings",
     "IndexInputs",
-    "NumChildren",
-    "NumCodewords",
-    "NumEpochs",
-    "Rate",
     "by_row",
     "check_installed",
     "own_settings",
     "restore_index",
     "settings_of",
 ]
-
-# Fields that several indexes have.
-NumCodewords = Annotated[
-    int | None, Field(ge=2, le=256, description="codewords per code; null: 16 for scann, 256 for qinco")
-]
-NumChildren = Annotated[
-    int | None,
-    Field(ge=2, le=141, description="rotlex and clusters: children per node; null: for 25 items per bucket, and 10"),
-]
-Hidden = Annotated[int, Field(ge=1, le=4096, description="qinco and rotlex: hidden width of their networks")]
-NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="qinco and rotlex: training epochs")]
-Rate = Annotated[float | None, Field(gt=0, description="qinco and rotlex: learning rate of Adam; null: 1e-3 and 3e-3")]
-
 
 _Settings = TypeVar("_Settings", bound="IndexSettings")
 

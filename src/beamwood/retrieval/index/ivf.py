@@ -6,41 +6,23 @@ Shape legend: N items, D width, C buckets, k results.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import Buckets, best_inside
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, own_settings
+from beamwood.retrieval.index.fields import NumBuckets, NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
-from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = [
     "IvfIndex",
     "IvfSettings",
-    "NumBuckets",
-    "NumProbed",
-    "StoredProbes",
     "bucketed",
-    "probed_of",
     "restored_buckets",
-]
-
-NumBuckets = Annotated[
-    int | None,
-    Field(ge=1, le=2**20, description="ivf and scann: number of buckets; null: square root of the number of items"),
-]
-NumProbed = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=2**20,
-        description="buckets opened per search (clusters: nodes per level); null: a tenth, at least eight",
-    ),
 ]
 
 
@@ -49,12 +31,6 @@ class IvfSettings(IndexSettings):
 
     num_buckets: NumBuckets = None
     num_probed: NumProbed = None
-
-
-class StoredProbes(StoredConfig):
-    """The stored configuration of an index that opens buckets."""
-
-    num_probed: int = Field(ge=1, le=MOST)
 
 
 class IvfIndex:
@@ -109,11 +85,6 @@ def bucketed(
     count = num_buckets or max(1, round(math.sqrt(len(vectors_ND))))
     centres = kmeans(vectors_ND, count, rng, seconds=None if seconds is None else seconds / 2)
     return centres, Buckets.of(nearest_centres(vectors_ND, centres)[0], len(centres))
-
-
-def probed_of(num_probed: int | None, num_buckets: int) -> int:
-    """The number of buckets to open."""
-    return min(num_probed or max(8, -(-num_buckets // 10)), num_buckets)
 
 
 def restored_buckets(arrays: dict[str, NDArray[Any]], vectors_ND: FloatArray) -> tuple[NDArray[np.float32], Buckets]:

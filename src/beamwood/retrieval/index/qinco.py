@@ -23,17 +23,8 @@ from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.ops import Array, relu
 from beamwood.retrieval.index.codes import Codes, Sums, residual_codes
-from beamwood.retrieval.index.contract import (
-    Hidden,
-    IndexInputs,
-    IndexSettings,
-    NumCodewords,
-    NumEpochs,
-    Rate,
-    by_row,
-    check_installed,
-    own_settings,
-)
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed, own_settings
+from beamwood.retrieval.index.fields import Hidden, NumCodewords, NumEpochs, Rate
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions

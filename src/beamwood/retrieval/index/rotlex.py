@@ -21,18 +21,8 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.models.ops import linear, silu
 from beamwood.retrieval.index.buckets import Buckets, best_inside
-from beamwood.retrieval.index.contract import (
-    Hidden,
-    IndexInputs,
-    IndexSettings,
-    NumChildren,
-    NumEpochs,
-    Rate,
-    by_row,
-    check_installed,
-    own_settings,
-)
-from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed, own_settings
+from beamwood.retrieval.index.fields import Hidden, NumChildren, NumEpochs, NumProbed, Rate, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST

@@ -19,8 +19,9 @@ from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumCodewords, by_row, own_settings
-from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, StoredProbes, bucketed, probed_of, restored_buckets
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, own_settings
+from beamwood.retrieval.index.fields import NumBuckets, NumCodewords, NumProbed, StoredProbes, probed_of
+from beamwood.retrieval.index.ivf import bucketed, restored_buckets
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, Hits, SearchOptions
