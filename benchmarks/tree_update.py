@@ -23,6 +23,7 @@ from beamwood.data.log import read_log
 from beamwood.data.splits import disjoint_users
 from beamwood.kernels import native
 from beamwood.models.din import DinScorer
+from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
 from benchmarks.measure import one_thread, print_results, status_kib
@@ -43,7 +44,7 @@ def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_insta
         learner = TreeLearner(
             model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=stride
         )
-        new = learner.learn()
+        new = learner.learn(np.bincount(targets[rows], minlength=tree.num_items), Budget())
         assert new is not None, "there is no limit"
         return time.perf_counter() - start, new
 

@@ -2,7 +2,10 @@
 
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
+from beamwood.fitting.tree.node_start import ItemVectors
+from beamwood.fitting.tree.start import start_tree
 from beamwood.methods import load_method
+from beamwood.training.budget import Budget
 from plans import SMALL_TREE, read_by
 
 SHORT = {
@@ -24,3 +27,8 @@ def market_split(num_users):
 def configured(method, changes, **more):
     known = load_method(method)
     return known.Config(**read_by(known, SMALL_TREE | {"tree.branching": 4} | changes | more))
+
+
+def first_tree(split, config, rng):
+    """`start_tree` without a time limit."""
+    return start_tree(split, config, rng, ItemVectors(split.train, config, 0, (), Budget()), Budget())

@@ -17,7 +17,6 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import initial_scorer
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.objective import TreeObjective
-from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.vectors import item_start
 from beamwood.kernels.terms import TermQuery
@@ -33,6 +32,7 @@ from beamwood.tree import random_tree
 from beamwood.types import Query
 from plans import planned
 from prepared import Prepared
+from tree_cases import first_tree
 
 SMALL = {
     "tree.branching": 4,
@@ -348,7 +348,7 @@ def test_items_without_neighbours_do_no_harm(split):
     train = Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
     none = split.test.take(np.empty(0, int))
     bare = replace(split, dataset=train, train=train, valid=none, test=none)
-    tree = start_tree(bare, planned(Config(**SMALL), train), np.random.default_rng(0))
+    tree = first_tree(bare, planned(Config(**SMALL), train), np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))
 
 

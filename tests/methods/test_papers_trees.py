@@ -12,13 +12,14 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.log import ColumnNames
 from beamwood.data.splits import by_boundary
 from beamwood.errors import InputError
-from beamwood.fitting.tree.start import pifa_item_vectors, start_tree
+from beamwood.fitting.tree.start import pifa_item_vectors
 from beamwood.methods.dtr import Config
 from beamwood.tree import Shape
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import Query
 from plans import planned
 from real_data import real_data
+from tree_cases import first_tree
 
 SMALL = {
     "tree.branching": 2,
@@ -51,7 +52,7 @@ def bare(split):
 
 
 def tree_of(split, start, **more):
-    return start_tree(
+    return first_tree(
         split, planned(Config(**SMALL, **{"tree.start": start}, **more), split.train), np.random.default_rng(0)
     )
 
@@ -139,7 +140,7 @@ def test_dtr_starts_from_its_authors_own_tree():
     folder = real_data("mind_dtr")
     log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="part"))
     split = by_boundary(Dataset.from_log(log, folder / "items.parquet"))
-    tree = start_tree(
+    tree = first_tree(
         split,
         planned(Config(**{"tree.branching": 2, "tree.start": "codes:dtr_tree_code"}), split.train),
         np.random.default_rng(0),

@@ -12,7 +12,6 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.tree.dtr import make_objective
-from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
@@ -20,6 +19,7 @@ from beamwood.tree import Shape, random_tree
 from plans import planned
 from prepared import Prepared
 from real_data import real_data
+from tree_cases import first_tree
 
 EVERY = [(name, preset) for name in METHODS for preset in load_method(name).presets]
 SHORT = {"loop.max_steps": 3, "loop.max_epochs": 1, "loop.evaluate_every": 2, "loop.batch_size": 8}
@@ -372,8 +372,8 @@ def test_the_papers_tree_of_mind():
     dtr, rng = load_method("dtr"), np.random.default_rng(0)
     plan = planned(dtr.configured(None, "paper"), split.train)
     assert (plan.tree.start, plan.tree.shape) == ("random", (2, 13))
-    assert start_tree(split, plan, rng).shape == Shape(2, 2, 13)
+    assert first_tree(split, plan, rng).shape == Shape(2, 2, 13)
     plan = planned(dtr.configured({"tree.start": "codes:dtr_tree_code"}, "paper"), split.train)
-    named = start_tree(split, plan, rng)
+    named = first_tree(split, plan, rng)
     assert named.shape == Shape(2, 2, 13)
     assert np.array_equal(named.leaf_of_item, split.train.item_table.frame["dtr_tree_code"].to_numpy() - 8191)

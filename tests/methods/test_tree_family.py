@@ -12,7 +12,6 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.fitting.stages import two_stage
-from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.methods import load_method
@@ -25,7 +24,7 @@ from one_view import evaluate_view
 from plans import SMALL_TREE, planned
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
-from tree_cases import SHORT, configured, market_split
+from tree_cases import SHORT, configured, first_tree, market_split
 
 VARIANTS = [
     ("dtr", {"loss.negatives": "uniform"}),
@@ -281,14 +280,14 @@ def test_a_model_can_start_from_the_tree_of_another(split, tmp_path):
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])
 def test_starts_build_trees_of_all_items(split, start):
     config = planned(configured("dtr", {"tree.start": start}), split.train)
-    tree = start_tree(split, config, np.random.default_rng(0))
+    tree = first_tree(split, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
 
 
 def test_a_start_from_categories_needs_them(split):
     bare = replace(split, train=replace(split.train, item_table=None))
     with pytest.raises(InputError, match=r"use tree\.start=pifa"):
-        start_tree(bare, planned(configured("dtr", {"tree.start": "category"}), bare.train), np.random.default_rng(0))
+        first_tree(bare, planned(configured("dtr", {"tree.start": "category"}), bare.train), np.random.default_rng(0))
 
 
 def test_items_of_one_taste_start_in_adjacent_leaves(split):
@@ -299,7 +298,7 @@ def test_items_of_one_taste_start_in_adjacent_leaves(split):
     train = Dataset.from_log(log)
     none = split.test.take(np.empty(0, int))
     bare = replace(split, dataset=train, train=train, valid=none, test=none)
-    tree = start_tree(bare, planned(configured("dtr", {"tree.branching": 2}), train), rng)
+    tree = first_tree(bare, planned(configured("dtr", {"tree.branching": 2}), train), rng)
     odd = np.array([int(i) % 2 for i in train.items.ids])
     half = tree.leaf_of_item >= tree.shape.capacity // 2
     assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]

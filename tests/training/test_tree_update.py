@@ -7,6 +7,7 @@ import torch
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.training import tree_update
+from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
 from beamwood.tree.assign import assign, num_candidates
@@ -60,14 +61,12 @@ def test_update_equals_the_equation_in_loops(likelihood, stride, monkeypatch):
     tree, model, items, targets = case()
     monkeypatch.setattr(tree_update, "CALL_NODES", 100)
     model.train()
-    got = TreeLearner(model, tree, targets, lambda rows: items[rows], stride=stride, likelihood=likelihood).learn()
+    counts = np.bincount(targets, minlength=tree.num_items)
+    learner = TreeLearner(model, tree, targets, lambda rows: items[rows], stride=stride, likelihood=likelihood)
+    got = learner.learn(counts, Budget())
     assert model.training
-    expected = assign(
-        tree,
-        plain_score(tree, model, items, targets, likelihood),
-        num_instances=np.bincount(targets, minlength=tree.num_items),
-        stride=stride,
-    )
+    score = plain_score(tree, model, items, targets, likelihood)
+    expected = assign(tree, score, num_instances=counts, stride=stride)
     assert np.array_equal(got.item_of_leaf, expected.item_of_leaf)
     assert not np.array_equal(got.item_of_leaf, tree.item_of_leaf)
 
@@ -82,9 +81,10 @@ def test_empty_nodes_of_the_old_tree_are_candidates(likelihood):
     old = Tree(shape, crowded)
     assert (old.live_counts[1] == 0).any()
     items, targets = np.where(items < num_items, items, -1), targets % num_items
-    got = TreeLearner(model, old, targets, lambda rows: items[rows], stride=1, likelihood=likelihood).learn()
-    score = plain_score(old, model, items, targets, likelihood)
     counts = np.bincount(targets, minlength=num_items)
+    learner = TreeLearner(model, old, targets, lambda rows: items[rows], stride=1, likelihood=likelihood)
+    got = learner.learn(counts, Budget())
+    score = plain_score(old, model, items, targets, likelihood)
     assert np.array_equal(got.item_of_leaf, assign(old, score, num_instances=counts, stride=1).item_of_leaf)
 
 
@@ -92,15 +92,16 @@ def test_a_cap_keeps_the_order_of_assignment():
     tree, model, items, targets = case()
     all_counts = np.bincount(targets, minlength=tree.num_items)
     rows = capped_instances(targets, 1, np.random.default_rng(0))
+    capped_counts = np.bincount(targets[rows], minlength=tree.num_items)
 
     def histories(at):
         return items[rows[at]]
 
     learner = TreeLearner(model, tree, targets[rows], histories)
-    got = learner.learn(num_instances=all_counts)
+    got = learner.learn(all_counts, Budget())
     score = plain_score(tree, model, items[rows], targets[rows], "softmax")
     assert np.array_equal(got.item_of_leaf, assign(tree, score, num_instances=all_counts).item_of_leaf)
-    assert not np.array_equal(got.item_of_leaf, learner.learn().item_of_leaf)
+    assert not np.array_equal(got.item_of_leaf, learner.learn(capped_counts, Budget()).item_of_leaf)
 
 
 def test_capped_instances_keep_every_item():

@@ -71,11 +71,11 @@ class TreeLearner:
         self.even = Tree.of_order(np.arange(tree.num_items), tree.shape)
         self.device = scorer.nodes.weight.device
 
-    def learn(self, *, num_instances: IndexArray | None = None, budget: Budget | None = None) -> Tree | None:
+    def learn(self, num_instances: IndexArray, budget: Budget) -> Tree | None:
         """The new tree, None where `budget` runs out.
 
-        `num_instances`: the frequency of each item, by which `tree.assign` decides who is displaced; None: the counts
-        of the instances, which do not distinguish frequent items where instances are capped.
+        `num_instances`: the frequency of each item, by which `tree.assign` decides who is displaced. The instances
+        here do not distinguish frequent items where they are capped.
         """
         tree, by_item = self.tree, np.argsort(self.targets_I, kind="stable")
         starts = np.searchsorted(self.targets_I[by_item], np.arange(tree.num_items + 1))
@@ -89,7 +89,7 @@ class TreeLearner:
             instances = by_item[ranges(starts[items], lengths)]
             total = np.zeros((len(items), count))
             for part in slices(len(instances), CALL_NODES // count):
-                if budget is not None and budget.left <= 0:
+                if budget.left <= 0:
                     raise _OutOfTime
                 rows = row_of[part]
                 values = self._likelihoods(instances[part], parents[rows], (level, next_level))
@@ -98,9 +98,8 @@ class TreeLearner:
                 total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
             return total
 
-        counts = np.diff(starts) if num_instances is None else num_instances
         try:
-            return assign(tree, score, num_instances=counts, stride=self.stride)
+            return assign(tree, score, num_instances=num_instances, stride=self.stride)
         except _OutOfTime:
             return None
 

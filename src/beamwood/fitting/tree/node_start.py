@@ -38,8 +38,8 @@ class ItemVectors:
     train: Dataset
     config: TreeConfig
     seed: int
-    terms: Sequence[Term] = ()
-    budget: Budget | None = None
+    terms: Sequence[Term]
+    budget: Budget
     _vectors: FloatArray | None = None
 
     def __call__(self, width: int) -> FloatArray:

@@ -35,11 +35,7 @@ _INSTANCES, _BLOCK = 200_000, 16_384
 
 
 def start_tree(
-    split: Split,
-    config: TreeConfig,
-    rng: np.random.Generator,
-    vectors: ItemVectors | None = None,
-    budget: Budget | None = None,
+    split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors, budget: Budget
 ) -> Tree:
     """The initial tree, by `config.tree.start`.
 
@@ -64,9 +60,7 @@ def start_tree(
         return category_tree(_category_codes(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
-    budget = budget or Budget()
     if start == "transitions":
-        vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
         vectors_ND = vectors(TREE_WIDTH)
     elif start == "pifa":
         vectors_ND = pifa_item_vectors(train, config, rng)

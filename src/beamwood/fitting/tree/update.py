@@ -61,7 +61,7 @@ class TreeUpdate:
             return kmeans_tree(self.model.leaf_vectors(), rng, shape=tree.shape)
         targets = self.examples.targets(np.arange(len(self.examples)))
         num_instances = np.bincount(targets, minlength=tree.num_items)
-        return self._learner(rng).learn(num_instances=num_instances, budget=budget)
+        return self._learner(rng).learn(num_instances, budget)
 
     def _learner(self, rng: np.random.Generator) -> TreeLearner:
         """The learner, with at most `tree.max_instances` training examples of each item."""
