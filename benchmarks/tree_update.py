@@ -33,7 +33,7 @@ from benchmarks.train_step import LENGTH, PaperScorer
 def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_instances: int) -> dict[str, Any]:
     """Seconds of an update with up to `max_instances` per item, and its speed-up over the rivals."""
     rng = np.random.default_rng(0)
-    examples = windows(train.histories, length=LENGTH + 1)
+    examples = windows(train.histories, length=LENGTH + 1, min_history=15)
     targets = examples.targets(np.arange(len(examples)))
     kept = capped_instances(targets, max_instances, rng) if max_instances else np.arange(len(examples))
     tree = random_tree(len(train.items), rng)

@@ -91,4 +91,4 @@ def test_dependence_on_the_order_of_a_list():
 
 def test_an_unknown_form():
     with pytest.raises(InputError, match=r"'ensembel' is unknown.*ensemble"):
-        NdcgSurrogate(10, form="ensembel")
+        NdcgSurrogate(10, form="ensembel", std=None, generator=torch.Generator())

@@ -25,7 +25,7 @@ def test_lists_of_users():
 
 
 def test_positives_are_drawn_by_their_counts():
-    sampler = ListSampler(ItemLists.from_lists([[0, 0, 0, 1]]), 5, num_positives=4)
+    sampler = ListSampler(ItemLists.from_lists([[0, 0, 0, 1]]), 5, num_positives=4, num_negatives=5)
     lists = sampler.sample(np.zeros(5000, int), torch.Generator().manual_seed(0))
     assert abs((lists.items_BK[:, :4] == 0).mean() - 0.75) < 0.02
     assert np.abs(np.bincount(lists.items_BK[:, 4:].ravel(), minlength=5)[2:] / 25_000 - 1 / 3).max() < 0.02
@@ -45,6 +45,6 @@ def test_lists_at_positions():
 
 def test_nothing_to_rank():
     with pytest.raises(InputError, match="some items but not all"):
-        ListSampler(ItemLists.from_lists([[], [0, 1]]), 2)
+        ListSampler(ItemLists.from_lists([[], [0, 1]]), 2, num_positives=5, num_negatives=5)
     with pytest.raises(InputError, match="no user has two interactions"):
-        FutureListSampler(ItemLists.from_lists([[0], []]), 2, length=3)
+        FutureListSampler(ItemLists.from_lists([[0], []]), 2, length=3, horizon=10, num_positives=5, num_negatives=5)

@@ -38,20 +38,20 @@ class Scores(nn.Module):
         return 1 * self.table  # Not the table itself, which later updates would change.
 
 
-def step_of(**options):
+def step_of(*, beta=1.0, k=10, with_logloss=True, leaky=False):
     model = Scores()
-    surrogate = NdcgSurrogate(4, generator=torch.Generator().manual_seed(1))
+    surrogate = NdcgSurrogate(4, form="ensemble", std=0.01, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():  # Away from the tiny initial values, where gradients vanish in rounding.
         for parameter in surrogate.parameters():
             parameter.mul_(30)
     both = nn.ModuleList([model, surrogate])
-    leaky = options.get("leaky", False)
     optimizers = (
         torch.optim.SGD(model.parameters(), lr=0.1),
         torch.optim.SGD((both if leaky else model).parameters(), lr=0.1),
         torch.optim.SGD((both if leaky else surrogate).parameters(), lr=0.1),
     )
-    return model, surrogate, GuidedStep(model, surrogate, optimizers, **options)
+    step = GuidedStep(model, surrogate, optimizers, beta=beta, k=k, with_logloss=with_logloss, leaky=leaky)
+    return model, surrogate, step
 
 
 def test_a_step_equals_its_updates_computed_by_hand():

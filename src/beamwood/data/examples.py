@@ -46,7 +46,7 @@ class Examples:
         return Examples(self.source, self.users[rows], self.start[rows], self.stop[rows])
 
 
-def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
+def windows(histories: ItemLists, *, length: int, min_history: int) -> Examples:
     """Every window of `length` consecutive interactions: all but the last are history, the last is the target.
 
     A window at the start of a user is shorter; it counts when it has at least `min_history` history items. Source: the
@@ -61,7 +61,7 @@ def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) ->
     return Examples(histories, users, np.maximum(histories.indptr[users], stop - (length - 1)), stop)
 
 
-def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
+def last_window(histories: ItemLists, *, length: int, min_history: int) -> Examples:
     """Only the last window of each user, as described in DTR, section 6.1."""
     every = windows(histories, length=length, min_history=min_history)
     return every.take(np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1))

@@ -36,14 +36,7 @@ class NdcgSurrogate(nn.Module):
     4-8 and figure 3.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        form: str = "ensemble",
-        std: float | None = 0.01,
-        generator: torch.Generator | None = None,
-    ) -> None:
+    def __init__(self, size: int, *, form: str, std: float | None, generator: torch.Generator) -> None:
         super().__init__()
         if form not in FORMS:
             raise InputError(f"surrogate form '{form}' is unknown{nearest(form, FORMS)}")

@@ -36,7 +36,7 @@ class ListSampler:
     5.3: 5 and 5.
     """
 
-    def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:
+    def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int, num_negatives: int) -> None:
         self.histories, self.num_positives, self.num_negatives = histories, num_positives, num_negatives
         self.unseen = UnseenItems(histories, num_items)
         lengths = self.unseen.lengths
@@ -66,14 +66,7 @@ class FutureListSampler:
     """
 
     def __init__(
-        self,
-        histories: ItemLists,
-        num_items: int,
-        *,
-        length: int,
-        horizon: int = 10,
-        num_positives: int = 5,
-        num_negatives: int = 5,
+        self, histories: ItemLists, num_items: int, *, length: int, horizon: int, num_positives: int, num_negatives: int
     ) -> None:
         self.num_positives, self.num_negatives, self.horizon = num_positives, num_negatives, horizon
         self.unseen = UnseenItems(histories, num_items)

@@ -48,10 +48,10 @@ class GuidedStep:
         surrogate: NdcgSurrogate,
         optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer, torch.optim.Optimizer],
         *,
-        beta: float = 1.0,
-        k: int = 10,
-        with_logloss: bool = True,
-        leaky: bool = False,
+        beta: float,
+        k: int,
+        with_logloss: bool,
+        leaky: bool,
     ) -> None:
         self.model, self.surrogate = model, surrogate
         self.by_logloss, self.by_ndcg, self.by_surrogate = optimizers
