@@ -24,7 +24,9 @@ from beamwood.sampling.uniform import uniform_negatives
 from beamwood.tree import Shape, Tree
 from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, timed
 
-NUM_ITEMS, NUM_NEGATIVES, LENGTH, WIDTH, HIDDEN = 7129, 70, 69, 24, 36
+NUM_ITEMS, NUM_NEGATIVES, WIDTH, HIDDEN = 7129, 70, 24, 36
+WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
+LENGTH = sum(WINDOWS)
 # Level, targets, and samples with their log q; None if the whole level is scored.
 Drawn = list[tuple[int, Tensor, Tensor | None, Tensor | None]]
 
@@ -54,7 +56,15 @@ def build(
     generator = torch.Generator().manual_seed(0)
     # The paper's tree is complete and binary.
     tree = Tree.of_order(np.random.default_rng(0).permutation(NUM_ITEMS), Shape(2, 2, 13))
-    model = scorer(tree.shape, norm=norm, dropout=0.1, unit_coordinate=False, recompute=recompute, generator=generator)
+    model = scorer(
+        tree.shape,
+        windows=WINDOWS,
+        norm=norm,
+        dropout=0.1,
+        unit_coordinate=False,
+        recompute=recompute,
+        generator=generator,
+    )
     leaves = torch.from_numpy(tree.leaf_of_item.astype(np.int64))
     history = leaves[torch.randint(NUM_ITEMS, (users, LENGTH), generator=generator)]
     targets = leaves[torch.randint(NUM_ITEMS, (users, 1), generator=generator)]

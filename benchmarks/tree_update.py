@@ -27,7 +27,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
 from benchmarks.measure import one_thread, print_results, status_kib
-from benchmarks.train_step import LENGTH, PaperScorer
+from benchmarks.train_step import LENGTH, WINDOWS, PaperScorer
 
 
 def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_instances: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_insta
     tree = random_tree(len(train.items), rng)
 
     def update(scorer: type[DinScorer], rows: NDArray[np.int64]) -> tuple[float, Tree]:
-        model = scorer(tree.shape, norm="batch", generator=torch.Generator().manual_seed(0))
+        model = scorer(tree.shape, windows=WINDOWS, norm="batch", generator=torch.Generator().manual_seed(0))
         start = time.perf_counter()
         learner = TreeLearner(
             model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=stride

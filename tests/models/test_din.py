@@ -22,9 +22,9 @@ SIZES = {"width": 6, "attention_hidden": 9, "windows": (4, 3, 2, 1), "mlp": (12,
 def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=150, seed=3, similarity=0, near=0):
     generator = torch.Generator().manual_seed(seed)
     tree = random_tree(num_items, np.random.default_rng(seed))
-    options = {"norm": norm, "activation": activation, "table_limit": table_limit}
     terms = ([Similarity(similarity), Seen()] if similarity else []) + ([Neighbours(near)] if near else [])
-    model = DinScorer(tree.shape, dropout=0.0, generator=generator, terms=terms, **options, **SIZES)
+    model = DinScorer(tree.shape, generator=generator, terms=terms, norm=norm, activation=activation, **SIZES)
+    model.table_limit = table_limit
     if similarity:
         vectors = torch.randn(tree.shape.capacity, similarity, generator=generator).numpy()
         model.terms["similarity"].change(lambda held: set_leaves(held["vectors"], vectors, tree.shape))
@@ -171,7 +171,7 @@ def test_rows_do_not_depend_on_their_batch():
 def test_unknown_norm():
     tree = random_tree(10, np.random.default_rng(0))
     with pytest.raises(ValueError, match="norm='layer' is unknown"):
-        DinScorer(tree.shape, norm="layer")
+        DinScorer(tree.shape, windows=(2,), norm="layer")
 
 
 def test_recomputing_changes_nothing():
@@ -203,14 +203,14 @@ def test_recomputing_changes_nothing():
 def test_recomputing_needs_independent_rows():
     tree = random_tree(10, np.random.default_rng(0))
     with pytest.raises(ValueError, match="recompute=True"):
-        DinScorer(tree.shape, norm="batch", recompute=True)
+        DinScorer(tree.shape, windows=(2,), norm="batch", recompute=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_starts_as_a_plain_sum(seed):
     """For any seed, all entries of the history have weight at the start."""
     generator = torch.Generator().manual_seed(seed)
-    model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, generator=generator)
+    model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, windows=(2,), generator=generator)
     a, w = model.nodes.weight[None, :100], model.nodes.weight[None, 50:150]
     weights = attention_weights(a, w, torch.ones(1, 100, dtype=torch.bool), model.attention_layers)
     assert abs(weights.mean() - ATTENTION_START) < 0.05
@@ -220,5 +220,5 @@ def test_attention_starts_as_a_plain_sum(seed):
 def test_attention_can_start_at_random():
     """The papers' form: the bias of attention's output stays zero."""
     shape = random_tree(150, np.random.default_rng(0)).shape
-    assert DinScorer(shape, attention_start=None).attention_out.bias.item() == 0
-    assert DinScorer(shape).attention_out.bias.item() != 0
+    assert DinScorer(shape, windows=(2,), attention_start=None).attention_out.bias.item() == 0
+    assert DinScorer(shape, windows=(2,)).attention_out.bias.item() != 0

@@ -92,7 +92,7 @@ def test_no_tensor_of_a_methods_batch_stays_on_the_old_device(split, case, tmp_p
 def test_a_replaced_tree_is_detected_after_a_move():
     """Another tensor may have the same version number."""
     tree, other = (random_tree(90, np.random.default_rng(seed)) for seed in range(2))
-    model = TreeModel(DinScorer(tree.shape), tree)
+    model = TreeModel(DinScorer(tree.shape, windows=(2,)), tree)
     model.item_of_leaf = torch.from_numpy(other.item_of_leaf.copy())
     np.testing.assert_array_equal(model.tree.item_of_leaf, other.item_of_leaf)
 

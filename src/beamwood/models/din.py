@@ -34,10 +34,8 @@ from beamwood.models.plain_layer import plain_array, plain_layer
 from beamwood.models.term_module import TermModule
 from beamwood.tree.tree import Shape
 
-__all__ = ["ATTENTION_START", "WINDOWS", "DinScorer", "LevelNodes"]
+__all__ = ["ATTENTION_START", "DinScorer", "LevelNodes"]
 
-WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
-"""The lengths of the windows of a history, oldest first: they cover its latest 69 interactions."""
 ATTENTION_START = 0.3
 """The initial attention of a pair of average nodes; see `DinScorer.reset_parameters`."""
 _NORMS, _ACTIVATIONS = ("none", "batch"), ("prelu", "relu")
@@ -74,11 +72,13 @@ class DinScorer(nn.Module):
     `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum also carries the sum of
     its attention weights: a similarity of history and node that the MLP can use directly (not in the paper). `terms`:
     added to the network's score, in that order (not in the paper); `moves`: whether the tree may change during
-    training. `table_limit`: levels with at most this many nodes use the table of all pairs. `recompute`: in training,
-    keep only the scores of each level and recompute the rest in backward, for a fraction of the memory and more time.
+    training. `recompute`: in training, keep only the scores of each level and recompute the rest in backward, for a
+    fraction of the memory and more time.
     """
 
     window_of_place: Tensor
+    table_limit = 512
+    """Levels with at most this many nodes use the table of all pairs."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class DinScorer(nn.Module):
         *,
         width: int = 24,
         attention_hidden: int = 36,
-        windows: Sequence[int] = WINDOWS,
+        windows: Sequence[int],
         mlp: Sequence[int] = (128, 64, 24),
         norm: str = "none",
         activation: str = "prelu",
@@ -95,13 +95,12 @@ class DinScorer(nn.Module):
         attention_start: float | None = ATTENTION_START,
         terms: Sequence[Term] = (),
         moves: bool = False,
-        table_limit: int = 512,
         recompute: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         _check_choices(norm, activation, recompute=recompute)
-        self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
+        self.shape, self.recompute = shape, recompute
         self.windows = tuple(windows)
         of_place = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor(windows))
         self.register_buffer("window_of_place", of_place, persistent=False)
