@@ -201,8 +201,7 @@ def best_of_grid(
             trying.advance()
     if search.skipped:
         budget.leave_out(f"{count - search.skipped} of {count} settings tried")
-    left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
-    return search.searcher, search.best | {f"valid/f@{search.cut}": search.value} | left_out
+    return search.searcher, search.best | {f"valid/f@{search.cut}": search.value} | budget.notes()
 
 
 @dataclass(slots=True)

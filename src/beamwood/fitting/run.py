@@ -79,9 +79,7 @@ def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budg
     }
     if task.update is not None:
         training["tree_updates"] = result.updates
-    if budget.left_out:
-        training["left_out"] = list(budget.left_out)
-    return training
+    return training | budget.notes()
 
 
 def _run_config(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def combine_fitted(
     else:
         second = load_fitted(ranker, split)
     both = put_behind(first, second, split, config, seed=seed, budget=budget)
-    both.metadata["training"] |= {"left_out": list(budget.left_out)} if budget.left_out else {}
+    both.metadata["training"] |= budget.notes()
     return both
 
 

@@ -73,11 +73,10 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Popu
             break
         values.append(float(monitor.mean(monitor.results(_counted(train, each), queries, cut)).mean()))
     best = int(np.argmax(values))
-    left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
     return _counted(train, _TRIED[best]), {
         "half_life": _TRIED[best],
         f"valid/{monitor.at(cut)}": values[best],
-    } | left_out
+    } | budget.notes()
 
 
 def _compares_times(train: Dataset) -> bool:

@@ -87,8 +87,7 @@ def add_fitted(
     """Blend a fitted retriever with another (`put_behind`), with both in its training record."""
     both = put_behind(fitted, other, split, config, seed=seed, budget=budget)
     weights = {f"{method_of(other)}/{key}": value for key, value in both.metadata["training"].items()}
-    left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
-    both.metadata["training"] = fitted.metadata.get("training", {}) | weights | left_out
+    both.metadata["training"] = fitted.metadata.get("training", {}) | weights | budget.notes()
     return both
 
 

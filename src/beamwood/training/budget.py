@@ -126,6 +126,10 @@ class Budget:
         if self._parent is not None:
             self._parent[0].leave_out(f"{self.name}: {line}")
 
+    def notes(self) -> dict[str, list[str]]:
+        """`left_out` for the metadata of a fit; nothing where no work was skipped."""
+        return {"left_out": list(self.left_out)} if self.left_out else {}
+
 
 def estimated_seconds(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
     """The estimated seconds of `work(whole)`, extrapolated from two calls with a few rows each."""

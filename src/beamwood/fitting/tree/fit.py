@@ -63,8 +63,7 @@ def fit_tree(
     )
     training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
     searcher, search, training["light_head"] = light.finish(task.searcher(threads=1), budget)
-    if budget.left_out:
-        training["left_out"] = list(budget.left_out)
+    training |= budget.notes()
     fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
     return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
 
