@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beamwood.errors import InputError, closest, nearest
 from beamwood.kept import Prepared
-from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among, pairs_in
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -32,7 +32,10 @@ def test_two_lists_are_joined_row_by_row(rows, others):
     both = first.union(second)
     assert [list(row) for row in both] == [sorted({*a, *b}) for a, b in zip(rows, others, strict=True)]
     items = np.tile(np.arange(-1, 23), (len(rows), 1))
-    assert among(items, second).tolist() == [[item in other for item in range(-1, 23)] for other in others]
+    inside = [[item in other for item in range(-1, 23)] for other in others]
+    assert among(items, second).tolist() == inside
+    places = np.repeat(np.arange(len(rows), dtype=np.int32), 24)
+    assert pairs_in(places[::-1], items.ravel()[::-1], second).tolist() == np.ravel(inside)[::-1].tolist()
     with pytest.raises(InputError, match="give one row each"):
         first.union(ItemLists.empty(len(rows) + 1))
 
@@ -70,7 +73,7 @@ def test_wrong_arrays_are_refused():
 def test_membership_needs_a_list_for_each_row(items):
     with pytest.raises(InputError, match="and 2 lists; give a row of items for each list"):
         among(items, ItemLists.from_lists([[1], [2]]))
-    assert among([[1, 2], [2, -1]], ItemLists.from_lists([[1], [2]])).tolist() == [[True, False], [True, False]]
+    assert among([[1, 2], [2, -1]], ItemLists.from_lists([[2], [2]])).tolist() == [[False, True], [True, False]]
 
 
 def test_lists_are_stored_in_the_form_of_the_native_core():

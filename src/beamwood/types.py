@@ -30,6 +30,7 @@ __all__ = [
     "SearchOptions",
     "Searcher",
     "among",
+    "pairs_in",
 ]
 
 _T = TypeVar("_T")
@@ -172,11 +173,15 @@ def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
     items_BM = np.asarray(items_BM)
     if items_BM.ndim != 2 or len(items_BM) != len(lists):
         raise InputError(f"items of shape {items_BM.shape} and {len(lists)} lists; give a row of items for each list")
+    return pairs_in(np.arange(len(items_BM))[:, None], items_BM, lists)
+
+
+def pairs_in(rows: IndexArray, items: IndexArray, lists: ItemLists) -> BoolArray:
+    """bool of the shape of `items`, true where an item is in the list of its row; -1 (no item) never is."""
     if len(lists.items) == 0:
-        return np.zeros(items_BM.shape, np.bool_)
-    width = np.int64(max(int(items_BM.max(initial=-1)), int(lists.items.max())) + 1)
-    asked = np.arange(len(items_BM), dtype=np.int64)[:, None] * width + items_BM
-    return is_in(asked, lists.rows * width + lists.items) & (items_BM >= 0)
+        return np.zeros(items.shape, np.bool_)
+    width = np.int64(max(int(items.max(initial=-1)), int(lists.items.max())) + 1)
+    return is_in(rows.astype(np.int64) * width + items, lists.rows * width + lists.items) & (items >= 0)
 
 
 class ContextColumn(Protocol):

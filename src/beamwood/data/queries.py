@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
-from beamwood.ragged import is_in, whole_numbers
-from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
+from beamwood.ragged import whole_numbers
+from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds, pairs_in
 from beamwood.words import counted
 
 __all__ = ["Queries"]
@@ -54,9 +54,7 @@ class Queries:
     @property
     def labels_seen(self) -> int:
         """The number of labels that their query has seen, which the view "seen items removed" cannot find."""
-        width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
-        labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
-        return int(is_in(labels, seen).sum())
+        return int(pairs_in(self.labels.rows, self.labels.items, self.seen).sum())
 
     def labels_outside(self, histories: ItemLists) -> int:
         """The number of labels whose item is in none of the histories, such as those that train."""

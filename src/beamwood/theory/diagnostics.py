@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.kernels.links import log_softmax
-from beamwood.ragged import is_in
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.margin import margin_report
 from beamwood.theory.sampling import kl_divergence, path_log_q
 from beamwood.tree import Shape
-from beamwood.types import FloatArray, Hits, ItemLists, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, ItemLists, Query, SearchOptions, pairs_in
 
 __all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
 
@@ -227,8 +227,8 @@ def recall_of(
     width = min(searcher.beam_width, size)
     beam = searcher.core.beam(leaves_BL, beam_width=width, k=width, live=tree.live_counts[: level + 1]).leaves
     nodes, rows = tree.shape.ancestors(label_leaves, level), labels.rows
-    held = np.nonzero(beam >= 0)[0] * size + beam[beam >= 0]
-    share = np.bincount(rows, is_in(rows * size + nodes, held), minlength=len(leaves_BL)) / labels.lengths
+    held = ItemLists(indptr_of((beam >= 0).sum(axis=1)), beam[beam >= 0])
+    share = np.bincount(rows, pairs_in(rows, nodes, held), minlength=len(leaves_BL)) / labels.lengths
     return float(share.mean())
 
 

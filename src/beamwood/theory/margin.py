@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
-from beamwood.ragged import indptr_of, is_in
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.tree import Tree
-from beamwood.types import BoolArray, ItemLists
+from beamwood.types import BoolArray, ItemLists, pairs_in
 
 __all__ = ["MarginReport", "TargetMargins", "margin_report", "target_margins"]
 
@@ -152,8 +152,7 @@ def on_level(
     held = same.any(axis=1)
     own = np.where(held, beam.scores[rows, same.argmax(axis=1)].astype(float), own)
     closed = closed_nodes(tree, banned, level)
-    shut = is_in(rows * size + ancestors, closed.rows * size + closed.items)
-    return np.where(shut, -np.inf, own - last), held
+    return np.where(pairs_in(rows, ancestors, closed), -np.inf, own - last), held
 
 
 def leaves_of_items(tree: Tree, lists: ItemLists) -> ItemLists:

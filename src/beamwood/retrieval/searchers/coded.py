@@ -20,13 +20,13 @@ from beamwood.kernels.links import log_softmax
 from beamwood.models import code_decoder
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.ragged import is_in, places_in_rows
+from beamwood.ragged import places_in_rows
 from beamwood.retrieval.search_checks import check_items, check_search
 from beamwood.retrieval.searchers.encoded import EncodedSearcher, StoredEncoded, restored_encoder
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import join_hits, sort_candidates
 from beamwood.tree.prefixes import Prefixes
-from beamwood.types import BoolArray, Hits, IndexArray, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, Query, SearchOptions, pairs_in
 
 __all__ = ["CodeSearcher"]
 
@@ -114,8 +114,8 @@ class CodeSearcher(EncodedSearcher):
             rows, totals = rows_T[parent], totals_T[parent] + shares_TK[parent, prefixes.words[place][nodes]]
             scored += np.bincount(rows, minlength=size)
             last = place + 1 == prefixes.num_places
-            if last and options.excluded is not None and len(options.excluded.items):
-                keep = ~_among_pairs(rows, prefixes.item_of_leaf[nodes], options.excluded, self.num_items)
+            if last and options.excluded is not None:
+                keep = ~pairs_in(rows, prefixes.item_of_leaf[nodes], options.excluded)
                 parent, nodes, rows, totals = parent[keep], nodes[keep], rows[keep], totals[keep]
             kept = _best_of_rows(rows, totals, nodes, k if last else beam, size) if not last else np.arange(len(rows))
             rows_T, nodes_T, totals_T = rows[kept], nodes[kept], totals[kept]
@@ -192,8 +192,3 @@ def _best_of_rows(
     """The positions of each row's `count` largest, ties by the lower node; sorted by row."""
     order = np.lexsort((nodes_T, -totals_T, rows_T))
     return order[places_in_rows(np.bincount(rows_T, minlength=num_rows)) < count]
-
-
-def _among_pairs(rows_T: IndexArray, items_T: IndexArray, lists: Any, num_items: int) -> BoolArray:
-    """bool[T]: whether the item is in its row's list."""
-    return is_in(rows_T.astype(np.int64) * num_items + items_T, lists.rows * num_items + lists.items)
