@@ -28,7 +28,7 @@ from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import CUT
+from beamwood.fitting.validation import CUT
 from beamwood.methods.sums import blend_in_turn
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever

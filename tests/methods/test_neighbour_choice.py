@@ -9,7 +9,7 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.fitting import choose, neighbour_choice
+from beamwood.fitting import neighbour_choice, validation
 from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS
@@ -120,13 +120,13 @@ def test_an_insignificant_gain_is_not_selected(monkeypatch, baskets, noise, want
 
 @pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
 def test_the_choice_uses_the_monitor_of_the_training(chain, monkeypatch, capsys, monitor):
-    asked, judge = [], choose.evaluate_views
+    asked, judge = [], validation.evaluate_views
 
     def watched(searcher, queries, views, **options):
         asked.append(views)
         return judge(searcher, queries, views, **options)
 
-    monkeypatch.setattr(choose, "evaluate_views", watched)
+    monkeypatch.setattr(validation, "evaluate_views", watched)
     assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}).choose, {}) == "next"
     assert asked == [(monitor.partition("/")[0],)] * len(KINDS)
     assert f"by {monitor} of" in capsys.readouterr().err

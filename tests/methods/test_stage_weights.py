@@ -9,8 +9,8 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, BlendWeights, StageCandidates
-from beamwood.fitting.choose import Validation
 from beamwood.fitting.stages import blend_of_stages
+from beamwood.fitting.validation import Validation
 from beamwood.methods import cooccurrence, load_method, popularity
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.ranked import RankingSearcher

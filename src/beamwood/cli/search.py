@@ -66,7 +66,7 @@ class BudgetOptions:
 
     def check(self) -> None:
         """Errors: a bound that is not above 0, an unknown metric."""
-        from beamwood.fitting.choose import MEASURED
+        from beamwood.fitting.validation import MEASURED
         from beamwood.recipes.portfolio.wanted import check_bounds
 
         check_bounds({"budget_ms": self.budget_ms, "budget_mb": self.budget_mb})

@@ -19,8 +19,8 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.results import VIEWS
-from beamwood.fitting.choose import CUT, Choice, Monitor, measures_by_name
 from beamwood.fitting.settings import SeenChoiceSettings
+from beamwood.fitting.validation import CUT, Choice, Monitor, measures_by_name
 from beamwood.retrieval.searchers.blend import Part
 from beamwood.retrieval.searchers.candidates import Candidates, add_seen, find_candidates, num_exact
 from beamwood.retrieval.stored import MOST

@@ -17,9 +17,9 @@ from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.evaluation.significance import mean_exceeds
-from beamwood.fitting.choose import CUT
 from beamwood.fitting.method_config import MethodConfig, SettingsGroup
 from beamwood.fitting.settings import ChoiceSettings, HistoryLength
+from beamwood.fitting.validation import CUT
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
 from beamwood.training.budget import Budget, estimated_seconds

@@ -16,11 +16,11 @@ from beamwood.blocks import evenly
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.evaluation.significance import mean_exceeds
-from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.settings import WeightChoiceSettings
 from beamwood.fitting.start_cache import cached
+from beamwood.fitting.validation import CUT, Monitor
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.steps import step, tell

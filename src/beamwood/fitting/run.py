@@ -6,12 +6,12 @@ from typing import Any, Unpack
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.options import PARTS, TrainOptions
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.fitting.timed_validation import Later, TimedValidation
+from beamwood.fitting.validation import Choice, Measure, Validation, check_monitor
 from beamwood.training.budget import Budget
 from beamwood.training.forks import refuse_after_fork
 from beamwood.training.loop import run_loop

@@ -13,10 +13,10 @@ from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.blend import BlendWeights, StageCandidates
-from beamwood.fitting.choose import check_monitor
 from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.options import Fit
 from beamwood.fitting.ranking.settings import StagesConfig
+from beamwood.fitting.validation import check_monitor
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.ranked import RankingSearcher

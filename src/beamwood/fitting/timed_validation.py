@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from beamwood.fitting.choose import Choice, Measure
 from beamwood.fitting.searched_task import SearchedTask
+from beamwood.fitting.validation import Choice, Measure
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.training.pace import Estimates
 

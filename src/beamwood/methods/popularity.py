@@ -16,10 +16,10 @@ from pydantic import Field
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.counting import interactions
 from beamwood.fitting.method_config import MethodConfig, SettingsGroup
 from beamwood.fitting.settings import ChoiceSettings
+from beamwood.fitting.validation import CUT, Monitor
 from beamwood.methods.method import Method, Needs
 from beamwood.ragged import places_in_rows
 from beamwood.retrieval.searchers.popularity import PopularitySearcher

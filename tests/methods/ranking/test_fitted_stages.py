@@ -9,7 +9,7 @@ from beamwood.cli.main import main
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import stages
-from beamwood.fitting.choose import Validation
+from beamwood.fitting.validation import Validation
 from beamwood.methods import load_method
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder

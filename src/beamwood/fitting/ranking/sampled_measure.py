@@ -15,7 +15,7 @@ _CUTS = (5, 10, 20)
 
 
 class SampledMeasure:
-    """Metrics of a searcher on fixed lists for a fixed draw of queries; a `fitting.choose.Measure`.
+    """Metrics of a searcher on fixed lists for a fixed draw of queries; a `fitting.validation.Measure`.
 
     Names as "sampled/ndcg@10". Each label is ranked among 99 drawn items. Where the catalogue leaves a user fewer, all
     lists have that length. Errors: lists too short for any cut, and an unknown `monitor`.

@@ -18,7 +18,7 @@ _SHARE = 0.15
 
 
 class StageMeasure:
-    """The metrics of a ranker's best blend with the retriever, on `queries`; a `fitting.choose.Measure`.
+    """The metrics of a ranker's best blend with the retriever, on `queries`; a `fitting.validation.Measure`.
 
     The first `num` queries are a random sample, drawn with `seed`.
 

@@ -24,7 +24,6 @@ from beamwood.data.split import Split
 from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import CUT, Choice, check_monitor
 from beamwood.fitting.columns import context_features
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
@@ -33,6 +32,7 @@ from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import train
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
+from beamwood.fitting.validation import CUT, Choice, check_monitor
 from beamwood.models.features import feature_tensors
 from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors

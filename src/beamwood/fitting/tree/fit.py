@@ -11,13 +11,13 @@ import numpy as np
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.choose import Choice, check_monitor
 from beamwood.fitting.options import TrainOptions, check_part, with_budget
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.objective import TreeObjective
 from beamwood.fitting.tree.task import TreeTask
+from beamwood.fitting.validation import Choice, check_monitor
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen

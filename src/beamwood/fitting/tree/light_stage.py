@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.queries import Queries
-from beamwood.fitting.choose import Monitor
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import FixedWay, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
+from beamwood.fitting.validation import Monitor
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import IndexArray, SearchOptions

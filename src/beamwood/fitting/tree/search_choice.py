@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.queries import Queries
-from beamwood.fitting.choose import Monitor
+from beamwood.fitting.validation import Monitor
 from beamwood.kernels.light import Way
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.ways import Ways

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.fitting.choose import CUT
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.settings import ORDERS
+from beamwood.fitting.validation import CUT
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Clock
 from beamwood.tree import Tree, flat_tree, random_tree

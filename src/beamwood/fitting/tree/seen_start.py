@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from beamwood.data.queries import Queries
-from beamwood.fitting.choose import Monitor
+from beamwood.fitting.validation import Monitor
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 

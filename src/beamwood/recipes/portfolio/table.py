@@ -9,7 +9,7 @@ import numpy as np
 
 from beamwood.evaluation.results import PerQuery
 from beamwood.evaluation.significance import t_interval
-from beamwood.fitting.choose import Monitor
+from beamwood.fitting.validation import Monitor
 from beamwood.recipes.portfolio.choice import Candidate, within
 from beamwood.recipes.portfolio.search_folder import Trial
 from beamwood.types import FloatArray

@@ -6,7 +6,7 @@ import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.evaluation.cost import Cost, measure_cost
-from beamwood.fitting.choose import CUT, Monitor
+from beamwood.fitting.validation import CUT, Monitor
 from beamwood.types import FloatArray, Searcher
 
 __all__ = ["Validation", "without_test_users", "num_validation_users"]
