@@ -9,10 +9,13 @@ import sys
 
 import polars as pl
 import pytest
+import typer
 
 from beamwood import __version__
 from beamwood.cli.commands.fit import print_fit
+from beamwood.cli.interrupts import begin
 from beamwood.cli.main import main
+from beamwood.cli.output import finish
 from beamwood.methods import Method
 from beamwood.training.interrupt import Interrupted
 from bounded import line_of
@@ -130,6 +133,20 @@ def test_commands_that_cannot_resume_name_no_checkpoint(folder, tmp_path, monkey
     said = capsys.readouterr().err
     assert "--resume" not in said
     assert said.endswith("interrupted; nothing is kept of a comparison\n" if command == "compare" else "--overwrite\n")
+
+
+def test_an_interrupted_command_also_says_that_its_page_is_unwritten(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    begin()
+    with pytest.raises(typer.Exit) as ended:
+        finish({"a": 1}, print, as_json=True, page=(str(tmp_path / "file" / "x.html"), ""), stopped="interrupted; kept")
+    assert ended.value.exit_code == 130
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["a"], document["exit"]) == (1, 130)
+    assert document["error"].startswith("interrupted; kept; ")
+    assert "x.html cannot be written" in document["error"]
+    assert said.err == f"beamwood: {document['error']}\n"
 
 
 @pytest.mark.parametrize("command", ["evaluate", "inspect"])

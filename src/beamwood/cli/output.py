@@ -149,7 +149,8 @@ def finish(
     interrupt, ends it with 130. The result is printed first.
     """
     unwritten = None if page is None else _unwritten(*page)
-    error, code = next((each for each in ((stopped, 130), (error, 2), (unwritten, 2)) if each[0]), (None, 0))
+    error = "; ".join(each for each in (stopped, error, unwritten) if each is not None) or None
+    code = 2 if stopped is None else 130
     if error is not None:
         document = document | {"error": error, "exit": code}
     print_json(document) if as_json else show()
