@@ -9,12 +9,15 @@ import pytest
 
 from beamwood.cli.main import main
 from beamwood.cli.output import print_json
-from beamwood.cli.stages import cut_in_words, ranks_pairs
+from beamwood.cli.stages import cut_in_words, margins_in_words, ranks_pairs
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut
+from beamwood.kernels.light import Way
+from beamwood.report.evaluate import evaluation_page
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.theory.margin import MarginReport
 
 TREE = {
     "model.width": 4,
@@ -45,6 +48,27 @@ def test_a_ranker_is_known_behind_a_retriever_and_a_sum_of_counts_is_none():
     assert ranks_pairs(ranker)
     assert ranks_pairs(Blend([Part(counted), Part(ranker)], num_candidates=3))
     assert not ranks_pairs(Blend([Part(counted), Part(counted)], num_candidates=3))
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (Way("beam", 20), "the tree brings 9 items in a beam of 20: 8 labels of 5 queries, 0.2500 found"),
+        (
+            Way("steer", 64, 40),
+            "of 8 labels of 5 queries a full beam of 20 would find 0.2500 in 9 items (this tree is searched by steer, "
+            "40 judged)",
+        ),
+        (
+            Way("beam", 10),
+            "of 8 labels of 5 queries a full beam of 20 would find 0.2500 in 9 items (this tree is searched by a beam "
+            "of 10)",
+        ),
+    ],
+)
+def test_margins_are_said_to_be_those_of_a_full_beam(way, expected):
+    margins = MarginReport(5, 8, 20, 9, 0.25, (0.5, 0.25), {}, way)
+    assert margins_in_words(margins)[0] == f"  {expected}; lost on level 1 0.5000, 2 0.2500"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -np.inf])
@@ -88,6 +112,9 @@ def test_every_report_has_both_stages(tmp_path, capsys):
     figures += [cut[name] for cut in stages["cuts"] for name in ("rank_error", "total_error", "one_stage_error")]
     on_page = [*figures, *document["sampled"]["metrics"].values()]
     assert all(f"{figure:.4f}" in page.read_text() for figure in on_page)
+    steered = document["beam"] | {"way": asdict(Way("steer", 64, 40))}
+    assert "This tree is searched by" not in page.read_text()
+    assert "This tree is searched by steer instead, " in evaluation_page(document | {"beam": steered})
     assert main([*evaluate, "--one-stage-queries", "4"]) == 0
     words = capsys.readouterr().out
     assert all(f"{figure:.4f}" in words for figure in figures)

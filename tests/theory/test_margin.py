@@ -81,6 +81,7 @@ def test_a_search_for_k_without_excluded_items(case, k):
     assert report.found == found.mean()
     assert np.allclose(report.lost, [(margins.lost_on == level).mean() for level in range(1, len(report.lost) + 1)])
     assert np.isclose(sum(report.lost), 1 - report.found)
+    assert report.way == searcher.ways.default
     json.dumps(report.as_dict(), allow_nan=False)
 
 

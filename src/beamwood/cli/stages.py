@@ -1,4 +1,4 @@
-"""Two stages in `beamwood evaluate`: the errors of each, and the levels at which a tree as first stage loses labels."""
+"""Two stages in `beamwood evaluate`: the errors of each, and the levels at which a tree's beam loses labels."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def measure_stages(
 def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginReport | None:
     """The margins of a tree as first stage with k candidates, for evenly sampled test users; None without a tree.
 
-    The tree is searched as in the decomposition; without k it returns all of its beam.
+    They are of a full beam, by whatever way the tree is searched; without k it returns all of its beam.
     """
     from beamwood.retrieval.searchers.tree import TreeSearcher
 
@@ -154,11 +154,16 @@ def margins_in_words(margins: MarginReport) -> list[str]:
 
 
 def of_margins(margins: MarginReport) -> str:
-    """The tree's search, in words."""
-    return (
-        f"the tree brings {counted(margins.k, 'item')} in a beam of {margins.beam_width}: "
-        f"{_pairs(margins.targets, margins.queries)}, {margins.found:.4f} found"
-    )
+    """What a full beam finds, in words, and how the tree is searched where that is another way."""
+    way, items = margins.way, counted(margins.k, "item")
+    pairs = _pairs(margins.targets, margins.queries)
+    if way.kind != "beam":
+        own = f"this tree is searched by {way.kind}, {way.judged} judged"
+    elif max(way.beam_width, margins.k) < margins.beam_width:
+        own = f"this tree is searched by a beam of {way.beam_width}"
+    else:
+        return f"the tree brings {items} in a beam of {margins.beam_width}: {pairs}, {margins.found:.4f} found"
+    return f"of {pairs} a full beam of {margins.beam_width} would find {margins.found:.4f} in {items} ({own})"
 
 
 def _pairs(labels: int, queries: int) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
+from beamwood.kernels.light import Way
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.tree import Tree
@@ -43,7 +44,8 @@ class TargetMargins:
 class MarginReport:
     """Where a beam of `beam_width` that returns `k` items loses targets: `found` and the sum of `lost` make 1.
 
-    It covers the beam alone: a search may return more where the history's items are candidates of their own. `found`:
+    It covers the beam alone: a search may return more where the history's items are candidates of their own, and others
+    where `way`, the tree's default way of searching, is another one. `found`:
     share of the targets that are returned; `lost`: share lost on each level, level 1 first; the last level includes
     targets ranked below place k. `quantiles` of g_f, "q05" to "q95", over the targets for which it is finite.
     """
@@ -55,6 +57,7 @@ class MarginReport:
     found: float
     lost: tuple[float, ...]
     quantiles: dict[str, float]
+    way: Way
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,6 +86,7 @@ def margin_report(
         found=float(shares[0]),
         lost=tuple(shares[1:].tolist()),
         quantiles={f"q{100 * q:02.0f}": float(np.quantile(known, q)) for q in _QUANTILES if len(known)},
+        way=searcher.ways.default,
     )
 
 
