@@ -1,8 +1,8 @@
 """SASRec: causal self-attention over the latest items; every position predicts what comes after it.
 
 Shape legend: B rows, L history length, D width.
-Source: Kang and McAuley, "Self-Attentive Sequential Recommendation"; with the norms before each part, which trains
-without a long warm-up, and the item embeddings as output vectors.
+Source: Kang and McAuley, "Self-Attentive Sequential Recommendation"; with a feed-forward network of width 4 D inside,
+where the paper's has D.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def transformer_block(
 ) -> Array:
     """A pre-norm transformer block: attention, then two linear maps, each with layer norm and a residual connection.
 
-    [B, L, D], [B, 1, D] with `last`; `visible_BLL`: whether the row's position may attend to the column's.
+    The linear maps are D to 4 D and back. [B, L, D], [B, 1, D] with `last`; `visible_BLL`: whether the row's position
+    may attend to the column's.
     """
     normed = layer_norm(x_BLD, p, f"{name}.attention_norm")
     looking = normed
