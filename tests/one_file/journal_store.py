@@ -20,7 +20,7 @@ CHANGES = {
     "put": tuple[str, str],
     "replace": tuple[str, str | None, str, dict[str, str] | None],
     "note": tuple[list[Answered], float, float],
-    "hit": tuple[str],
+    "hit": tuple[list[str]],
     "tally": tuple[str, str],
 }
 
@@ -84,8 +84,8 @@ class Journal(MemoryStore):
     def note(self, answers, seconds, now):
         return self._change("note", list(answers), seconds, now)
 
-    def hit(self, request_id):
-        return self._change("hit", request_id)
+    def hit(self, request_ids):
+        return self._change("hit", list(request_ids))
 
     def tally(self, group, name):
         return self._change("tally", group, name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections import Counter
-from contextlib import closing
-from unittest.mock import Mock, call
+from contextlib import closing, suppress
+from unittest.mock import DEFAULT, Mock, call
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
+from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
@@ -255,6 +257,38 @@ def test_a_miss_is_judged_by_the_history_of_its_answer(models, options, monkeypa
 
 async def _unread(*given):
     return StoredHistory(stale=True)
+
+
+def test_hits_of_a_flush_are_one_write(models, monkeypatch):
+    """Each write may wait for a disk, so that hits one by one would be fewer than what a busy service gets."""
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one") as client:
+        for user in range(30):
+            answer = post(client, "/v1/recommend", {"user": user, "k": 3})
+            for each in answer["items"]:
+                send(client, {"user": user, "item": each["item"], "request_id": answer["request_id"]})
+        store.hit = Mock(side_effect=[StoreUnavailable("down"), DEFAULT], wraps=store.hit)
+        for _ in range(2):
+            with suppress(Problem):
+                client.portal.call(client.service.outcomes.flush, time.monotonic())
+        assert store.hit.call_count == 2
+        assert [each["hits"] for each in client.get("/v1/experiments").json()["groups"]] == [30]
+
+
+def test_what_is_let_go_of_is_counted(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._MOST_WAITING", 3)
+    with serving(models / "one") as client:
+        client.service.histories.store.note = Mock(side_effect=StoreUnavailable("down"))
+        for user in range(5):
+            post(client, "/v1/recommend", {"user": user, "k": 3})
+            send(client, {"user": user, "item": 1, "request_id": f"r-{user}"})
+        with suppress(Problem):
+            client.portal.call(client.service.outcomes.flush, -math.inf)
+        lost = {"arm": "", "outcome": "lost"}
+        assert client.service.metrics.registry.get_sample_value("beamwood_outcomes_total", lost) == 4
 
 
 def test_a_hit_just_before_the_end_is_counted(models, options):

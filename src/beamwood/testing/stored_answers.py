@@ -46,7 +46,9 @@ class StoredAnswersContract:
         assert found is not None
         assert found.owner == Session("s")
         assert store.noted("r-4") is None
-        assert [store.hit(name) for name in ("r-1", "r-1", "r-2", "r-4")] == [True, False, True, False]
+        assert store.hit(["r-1", "r-1", "r-4"]) == {"r-1"}
+        assert store.hit(["r-1", "r-2"]) == {"r-2"}
+        assert store.hit([]) == set()
         store.tally("e/a", "missed_search")
         store.tally("e/a", "missed_search")
         counts = {("e/a", "answers"): 2, ("e/b", "answers"): 1, ("e/a", "hits"): 1, ("e/b", "hits"): 1}
@@ -55,7 +57,7 @@ class StoredAnswersContract:
         store.erase(42, NOW)
         assert store.noted("r-1") is None
         assert store.noted("r-3") is not None
-        assert not store.hit("r-1")
+        assert not store.hit(["r-1"])
         if not self.has_clock:
             store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60, NOW + 100)
             assert store.noted("r-3") is None
@@ -68,10 +70,20 @@ class StoredAnswersContract:
         assert store.noted("r-1") == first
         assert store.tallies() == {("e/a", "answers"): 1}
         # After an erasure it is another answer.
-        assert store.hit("r-1")
+        assert store.hit(["r-1"])
         _, at = store.erase(42, NOW)
         store.note([Answered("r-1", 42, NOW, "e/a", (1,), erased=at)], 60, NOW)
-        assert store.hit("r-1")
+        assert store.hit(["r-1"])
+
+    def test_many_hits_are_counted_at_once(self, store: HistoryStore) -> None:
+        """Each group has its own, however many there are."""
+        names = [f"r-{n}" for n in range(600)]
+        store.note([Answered(name, n, NOW, f"e/{n % 3}", ()) for n, name in enumerate(names)], 60, NOW)
+        assert store.hit(names[:2]) == set(names[:2])
+        assert store.hit(names) == set(names[2:])
+        assert {group: count for (group, name), count in store.tallies().items() if name == "hits"} == {
+            f"e/{n}": 200 for n in range(3)
+        }
 
     def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(self, store: HistoryStore) -> None:
         """Answers are stored some time after they were given, which no clock says: those of processes differ."""
@@ -118,12 +130,11 @@ class StoredAnswersContract:
         session, other = Session("ü 1"), Session("other")
         owners: tuple[Owner | None, ...] = (session, "sü 1", other, None, session)
         store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60, NOW)
-        assert store.hit("r-0")
+        assert store.hit(["r-0"])
         store.merge(session, "ü", NOW)
         found = [store.noted(f"r-{n}") for n in range(5)]
         assert [each and each.owner for each in found] == ["ü", "sü 1", other, None, "ü"]
         assert [each and (each.items, each.text) for each in found] == [((n,), "ß") for n in range(5)]
-        assert not store.hit("r-0")
-        assert store.hit("r-4")
+        assert store.hit(["r-0", "r-4"]) == {"r-4"}
         store.erase("ü", NOW)
         assert [store.noted(f"r-{n}") is None for n in range(5)] == [True, False, False, False, True]

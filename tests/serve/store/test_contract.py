@@ -68,7 +68,7 @@ class TestRedis(HistoryStoreContract):
         import redis
 
         store.note([Answered("r-1", 42, NOW, "e/a", (1,))], 60, NOW)
-        assert store.hit("r-1")
+        assert store.hit(["r-1"])
         assert 0 < redis.Redis.from_url(self.address).ttl("beamwood:hit:r-1") <= 60
 
     @pytest.mark.parametrize("merges", [False, True])

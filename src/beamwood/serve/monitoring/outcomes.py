@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -36,6 +36,8 @@ __all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
 
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
+# Events that are classified together, as a commit may wait for a disk.
+_FOLLOWED_AT_ONCE = 500
 _JUDGE_SECONDS = 10.0
 # Answers that are too old are let go of as others are stored, else after so many seconds at most.
 _LET_GO_SECONDS = 600.0
@@ -84,7 +86,7 @@ def group_of(experiment: str, arm: str, model: str) -> str:
 class Outcomes:
     """Records answers and joins events to them in the background; a store that is down delays figures, not answers.
 
-    `tally` counts by arm and outcome.
+    `tally` counts by arm and outcome; "lost", of no arm, are answers and events that nobody recorded in time.
     """
 
     def __init__(
@@ -100,9 +102,9 @@ class Outcomes:
         self._engine, self._tally, self._settings = engine, tally, settings
         self._limits = settings.limits.changed()
         self._clock = Steady(settings.keep_answers, time.time(), time.monotonic())
-        self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
+        self._fresh: deque[Answered] = deque()
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
-        self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
+        self._follows: deque[_Follow] = deque()
         self._stored_at = -math.inf
         # Without any kept, those of an earlier process are left.
         self._let_go_seconds = min(settings.keep_answers or math.inf, _LET_GO_SECONDS)
@@ -151,6 +153,13 @@ class Outcomes:
         """Record events that may follow an answer."""
         due = time.monotonic() + _SETTLE_SECONDS
         self._follows.extend(_Follow(due, each.request_id, each.item) for each in events if each.request_id is not None)
+        self._bound(self._follows)
+
+    def _bound(self, waiting: deque[Any]) -> None:
+        """Let go of the oldest where too many wait, and count them."""
+        while len(waiting) > _MOST_WAITING:
+            waiting.popleft()
+            self._tally.inc("", "lost")
 
     async def keep_up(self) -> None:
         """Write recorded answers, and classify the events that followed, as long as the service runs."""
@@ -170,16 +179,23 @@ class Outcomes:
                 await self._store_some()
             self._stored_at = now
         misses = 0
-        while self._follows and self._follows[0].due <= now:
-            follow = self._follows.popleft()
+        while due := self._due(now):
             try:
-                missed = await self._missed(follow)
+                missed = await self._missed(due)
             except BaseException:
-                self._follows.appendleft(follow)
+                self._follows.extendleft(reversed(due))
+                self._bound(self._follows)
                 raise
-            if missed is not None and misses < _MOST_MISSES:
+            for answer, item in missed[: _MOST_MISSES - misses]:
                 misses += 1
-                await self._miss(missed, follow.item)
+                await self._miss(answer, item)
+
+    def _due(self, now: float) -> list[_Follow]:
+        """Remove the next events that are due, and return them."""
+        due: list[_Follow] = []
+        while self._follows and self._follows[0].due <= now and len(due) < _FOLLOWED_AT_ONCE:
+            due.append(self._follows.popleft())
+        return due
 
     async def _store_some(self) -> None:
         """Write the oldest answers that wait, if any, and let go of what is too old."""
@@ -189,7 +205,8 @@ class Outcomes:
             await self._histories.call("note", lambda store: store.note(some, seconds, at))
         except BaseException:
             # They are written in the next round, or at the end; of one that is written twice the first counts.
-            self._fresh = deque([*some, *self._fresh], maxlen=_MOST_WAITING)
+            self._fresh.extendleft(reversed(some))
+            self._bound(self._fresh)
             raise
 
     def close(self) -> None:
@@ -207,28 +224,24 @@ class Outcomes:
 
     def _count_hits(self, store: HistoryStore) -> None:
         until = time.monotonic() + _CLOSE_SECONDS
-        for follow in self._follows:
-            if time.monotonic() > until:
-                return
-            answer = store.noted(follow.request_id)
-            if answer is not None and follow.item in answer.items and store.hit(follow.request_id):
-                self._count(answer, "hit")
+        while time.monotonic() < until and (due := self._due(math.inf)):
+            hits, _ = _parted(due, _noted(store, due))
+            self._count(hits, store.hit(list(hits)))
 
     def _write_out(self) -> None:
         """Serialise in batches, which is faster, and needs less memory than the objects."""
         for answered, asked in self._unwritten:
             self._fresh.append(answered(_ENCODER.encode(asked).decode()))
         self._unwritten.clear()
+        self._bound(self._fresh)
 
-    async def _missed(self, follow: _Follow) -> Answered | None:
-        """The answer that an event followed, if the item was not in it; else the event may be a hit."""
-        histories = self._histories
-        answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
-        if answer is None or follow.item not in answer.items:
-            return answer
-        if await histories.call("hit", partial(_hit, request_id=follow.request_id)):
-            self._count(answer, "hit")
-        return None
+    async def _missed(self, due: Sequence[_Follow]) -> list[tuple[Answered, Id]]:
+        """Count the hits among events; return the items that were not in their answers, with those."""
+        answers = await self._histories.call("noted", lambda store: _noted(store, due))
+        hits, missed = _parted(due, answers)
+        if hits:
+            self._count(hits, await self._histories.call("hit", lambda store: store.hit(list(hits))))
+        return missed
 
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=AnswerRecord)
@@ -250,19 +263,28 @@ class Outcomes:
             priority=Priority.WARM_UP,
         )
         await self._histories.call("tally", lambda store: store.tally(answer.group, ran.value))
-        self._count(answer, ran.value)
+        self._tally.inc(_arm_of(answer), ran.value)
 
-    def _count(self, answer: Answered, outcome: str) -> None:
-        _, arm, _ = msgspec.json.decode(answer.group, type=tuple[str, str, str])
-        self._tally.inc(arm, outcome)
-
-
-def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:
-    return store.noted(request_id)
+    def _count(self, hits: Mapping[str, Answered], counted: Collection[str]) -> None:
+        for name in counted:
+            self._tally.inc(_arm_of(hits[name]), "hit")
 
 
-def _hit(store: HistoryStore, *, request_id: str) -> bool:
-    return store.hit(request_id)
+def _noted(store: HistoryStore, due: Sequence[_Follow]) -> list[Answered | None]:
+    return [store.noted(each.request_id) for each in due]
+
+
+def _parted(
+    due: Sequence[_Follow], answers: Sequence[Answered | None]
+) -> tuple[dict[str, Answered], list[tuple[Answered, Id]]]:
+    """The answers that contain an item of their events, by request; the other events' answers, with the items."""
+    pairs = [(answer, each.item) for each, answer in zip(due, answers, strict=True) if answer is not None]
+    hits = {answer.request_id: answer for answer, item in pairs if item in answer.items}
+    return hits, [(answer, item) for answer, item in pairs if item not in answer.items]
+
+
+def _arm_of(answer: Answered) -> str:
+    return msgspec.json.decode(answer.group, type=tuple[str, str, str])[1]
 
 
 def miss_of(

@@ -226,14 +226,13 @@ class MemoryStore:
             self._check()
             return self._answers.get(request_id)
 
-    def hit(self, request_id: str) -> bool:
+    def hit(self, request_ids: Sequence[str]) -> set[str]:
         with self._lock:
             self._check()
-            if request_id in self._hits or request_id not in self._answers:
-                return False
-            self._hits.add(request_id)
-            self._tallies[self._answers[request_id].group, "hits"] += 1
-            return True
+            counted = (self._answers.keys() & request_ids) - self._hits
+            self._hits |= counted
+            self._tallies.update((self._answers[each].group, "hits") for each in counted)
+            return counted
 
     def tally(self, group: str, name: str) -> None:
         with self._lock:

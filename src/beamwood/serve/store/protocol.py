@@ -235,8 +235,11 @@ class HistoryStore(Protocol):
         """The answer of that request, None if it is not stored or has expired."""
         ...
 
-    def hit(self, request_id: str) -> bool:
-        """Count a hit in the answer's group, once per stored answer; return whether it was counted."""
+    def hit(self, request_ids: Sequence[str]) -> set[str]:
+        """Count a hit in the group of each of these answers, once per stored answer; return those that were counted.
+
+        It is one transaction, as each may wait for a disk.
+        """
         ...
 
     def tally(self, group: str, name: str) -> None:

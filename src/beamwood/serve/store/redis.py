@@ -238,12 +238,16 @@ class RedisStore:
         time, group, body = json.loads(rest[int(length) :])
         return read_answer(request_id, rest[: int(length)].decode() or None, time, group, body)
 
-    def hit(self, request_id: str) -> bool:
-        answer = self.noted(request_id)
-        if answer is None:
-            return False
-        tally = json.dumps([answer.group, "hits"])
-        return bool(self._write(lambda: self._run("hit", request_id, tally)))
+    def hit(self, request_ids: Sequence[str]) -> set[str]:
+        found = [each for each in map(self.noted, request_ids) if each is not None]
+
+        def work() -> list[Any]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for each in found:
+                    self._run("hit", each.request_id, json.dumps([each.group, "hits"]), client=pipe)
+                return list(pipe.execute())
+
+        return {each.request_id for each, is_first in zip(found, self._write(work), strict=True) if is_first}
 
     def tally(self, group: str, name: str) -> None:
         self._write(lambda: self._client.hincrby(_TALLIES, json.dumps([group, name]), 1))

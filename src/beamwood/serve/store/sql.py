@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -65,6 +65,7 @@ delete from beamwood_spent where identity in (
 """
 # Rows that a transaction of `compact` deletes, as writes wait for it, its owners, and the seconds of a call.
 _AT_ONCE, _OWNERS_AT_ONCE, _LONGEST = 2000, 20, 5.0
+_MOST_PARAMETERS = 500
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = f"""
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
@@ -278,14 +279,18 @@ class SqlStore(ABC):
         rows = self._read(f"select {columns} from beamwood_answers where request_id = ?", (request_id,))
         return read_answer(*rows[0]) if rows else None
 
-    def hit(self, request_id: str) -> bool:
-        def work(cursor: Cursor) -> bool:
-            cursor.execute("update beamwood_answers set hit = 1 where request_id = ? and hit = 0", (request_id,))
-            if cursor.rowcount == 0:
-                return False
-            group = _only(cursor, "select category from beamwood_answers where request_id = ?", (request_id,))
-            _count(cursor, group, "hits", 1)
-            return True
+    def hit(self, request_ids: Sequence[str]) -> set[str]:
+        def work(cursor: Cursor) -> set[str]:
+            groups: dict[str, str] = {}
+            for start in range(0, len(request_ids), _MOST_PARAMETERS):
+                some = request_ids[start : start + _MOST_PARAMETERS]
+                first = f"hit = 0 and request_id in ({', '.join('?' * len(some))})"
+                cursor.execute(f"select request_id, category from beamwood_answers where {first}", some)
+                groups |= dict(cursor.fetchall())
+                cursor.execute(f"update beamwood_answers set hit = 1 where {first}", some)
+            for group, count in Counter(groups.values()).items():
+                _count(cursor, group, "hits", count)
+            return set(groups)
 
         return self._writer.call(lambda: self._transaction(work))
 
