@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from collections import Counter
-from contextlib import closing, suppress
-from unittest.mock import DEFAULT, Mock, call
+from contextlib import closing
+from unittest.mock import Mock, call
 
 import msgspec
 import pytest
@@ -17,20 +16,15 @@ from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
-from beamwood.serve.answer.asking import StoredHistory
-from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.experiments import Arm, Experiment, Experiments, arm_of
-from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
-from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
-from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import StoreUnavailable
 from retrieval_cases import retriever_of, tree_searcher
-from served import item_table, post, saved, send, serving, wait_until
+from served import item_table, post, saved, serving, wait_until
 
 ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
 
@@ -77,6 +71,7 @@ def test_users_keep_their_arm_after_a_restart(models, options):
             if turn == 0:
                 started(client)
             wait_until(lambda: client.service.experiments.current is not None)
+            assert client.get("/v1/experiments").json()["not_followed"] is None
             current = client.service.models.current.model
             for user in range(40):
                 answer = post(client, "/v1/recommend", {"user": user})
@@ -111,6 +106,27 @@ def test_invalid_experiments_are_refused(models, options, body, said):
         assert answer.status_code in (403, 422)
         assert said in answer.json()["error"]["message"]
         assert client.get("/v1/experiments").json()["experiment"] is None
+
+
+def test_an_item_that_is_erased_while_an_experiment_starts_is_in_no_arm(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.items.catalogue._ROUND_SECONDS", 60.0)
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one", models_dir=models) as client:
+        asked = {"user": 11, "k": 1}
+        started(client, [{"model": "other", "share": 1.0}])
+        erased = post(client, "/v1/recommend", asked)["items"][0]["item"]
+        assert client.delete("/v1/experiments").status_code == 200
+
+        def put(name, text):
+            # The arms are loaded by then.
+            assert client.delete(f"/v1/items/{erased}").status_code == 200
+
+        store.put = Mock(side_effect=put)
+        started(client, [{"model": "other", "share": 1.0}])
+        answer = post(client, "/v1/recommend", asked)
+        assert answer["arm"] == "other"
+        assert [each["item"] for each in answer["items"]] != [erased]
 
 
 def test_a_store_that_is_down_is_reported_once(models, options, monkeypatch):
@@ -197,8 +213,13 @@ def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypa
     said, tried, resolved = [], [], ActiveModels.resolved
     monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append(event))
     monkeypatch.setattr(ActiveModels, "resolved", lambda loader, *name: tried.append(name) or resolved(loader, *name))
-    with serving(models / "one", **options):
+    with serving(models / "one", **options) as client:
         wait_until(lambda: len(tried) > 3)
+        # It is not taken for none, which one could overwrite without knowing.
+        told = client.get("/v1/experiments").json()
+        assert (told["experiment"]["name"], "arm" in post(client, "/v1/recommend", {"user": 1})) == ("e-1", False)
+        assert told["not_followed"].startswith("arm gone: ")
+        assert client.delete("/v1/experiments").json()["not_followed"] is None
     assert said.count("experiment_not_followed") == 1
 
 
@@ -237,69 +258,6 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
             assert f'beamwood_outcomes_total{{arm="{arm}",outcome="{name}"}} {count}.0' in counted
 
 
-def test_a_miss_is_judged_by_the_history_of_its_answer(models, options, monkeypatch):
-    """The event that tells of it is in the history afterwards; that of an answer without its store is unknown."""
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
-    with serving(models / "one", **options) as client:
-        ranked = [each["item"] for each in post(client, "/v1/recommend", {"user": 3, "k": 50})["items"]]
-        for number, stale in enumerate((False, True)):
-            if stale:
-                # As after a read that failed.
-                monkeypatch.setattr("beamwood.serve.histories.HistoryGateway.kept", _unread)
-            answer = post(client, "/v1/recommend", {"user": 3, "k": 3})
-            taken = {"user": 3, "item": ranked[-1 - number], "request_id": answer["request_id"]}
-            post(client, "/v1/events", {"events": [taken]})
-            client.portal.call(client.service.outcomes.flush, time.monotonic())
-            (group,) = client.get("/v1/experiments").json()["groups"]
-            assert group["misses"] == {"model": 1}
-
-
-async def _unread(*given):
-    return StoredHistory(stale=True)
-
-
-def test_hits_of_a_flush_are_one_write(models, monkeypatch):
-    """Each write may wait for a disk, so that hits one by one would be fewer than what a busy service gets."""
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
-    store = MemoryStore()
-    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
-    with serving(models / "one") as client:
-        for user in range(30):
-            answer = post(client, "/v1/recommend", {"user": user, "k": 3})
-            for each in answer["items"]:
-                send(client, {"user": user, "item": each["item"], "request_id": answer["request_id"]})
-        store.hit = Mock(side_effect=[StoreUnavailable("down"), DEFAULT], wraps=store.hit)
-        for _ in range(2):
-            with suppress(Problem):
-                client.portal.call(client.service.outcomes.flush, time.monotonic())
-        assert store.hit.call_count == 2
-        assert [each["hits"] for each in client.get("/v1/experiments").json()["groups"]] == [30]
-
-
-def test_what_is_let_go_of_is_counted(models, monkeypatch):
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._MOST_WAITING", 3)
-    with serving(models / "one") as client:
-        client.service.histories.store.note = Mock(side_effect=StoreUnavailable("down"))
-        for user in range(5):
-            post(client, "/v1/recommend", {"user": user, "k": 3})
-            send(client, {"user": user, "item": 1, "request_id": f"r-{user}"})
-        with suppress(Problem):
-            client.portal.call(client.service.outcomes.flush, -math.inf)
-        lost = {"arm": "", "outcome": "lost"}
-        assert client.service.metrics.registry.get_sample_value("beamwood_outcomes_total", lost) == 4
-
-
-def test_a_hit_just_before_the_end_is_counted(models, options):
-    with serving(models / "one", **options) as client:
-        answer = post(client, "/v1/recommend", {"user": 11, "k": 3})
-        items = answer["items"][0]["item"], "no such item"
-        send(client, *({"user": 11, "item": each, "request_id": answer["request_id"]} for each in items))
-    with serving(models / "one", **options) as client:
-        assert [each["hits"] for each in client.get("/v1/experiments").json()["groups"]] == [1]
-
-
 def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys):
     monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
     monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)
@@ -326,30 +284,6 @@ def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys
         assert client.service.histories.store.noted(pages[0]["request_id"]) is None
     assert main(["explain", pages[1]["request_id"], "--store", options["store"]]) == 2
     assert "explain the first one" in capsys.readouterr().err
-
-
-def test_explain_shows_where_an_item_was_lost(models):
-    snapshot = open_snapshot(models / "one")
-    retriever, limits = snapshot.retriever, Limits()
-    row = int(retriever.histories.lengths.argmax())
-    history = retriever.items.decode(retriever.histories[row])
-    order = retriever.recommend([history], 60).item_ids[0]
-
-    def lost(item, **more):
-        return miss_of(snapshot, Recommend(history=history, k=3, **more), StoredHistory(), order[2:3], item, limits)
-
-    assert lost("none") == "missed_unknown"
-    assert lost(history[0]) == "missed_filter"
-    assert lost(order[40]) == "missed_model"
-    assert lost(order[1], exclude=[order[1]]) == "missed_filter"
-    assert lost(order[40], filter=Filter(items=order[:30])) == "missed_filter"
-    # As if the search had not reached the first item.
-    assert (
-        miss_of(snapshot, Recommend(history=history, k=2), StoredHistory(), order[2:3], order[0], limits)
-        == "missed_search"
-    )
-    diverse = Recommend(history=history, k=2, diversity=0.5)
-    assert miss_of(snapshot, diverse, StoredHistory(), order[2:3], order[0], limits) == "missed_rules"
 
 
 def test_an_answer_is_explained_later(models, options, capsys):
@@ -431,28 +365,3 @@ def test_a_replaced_model_does_not_explain_earlier_answers(models, options, tmp_
     assert main(["explain", answer["request_id"], "--store", options["store"]]) == 2
     assert "--folder" in capsys.readouterr().err
     assert main(["explain", answer["request_id"], "--store", options["store"], "--folder", str(models / "one")]) == 0
-
-
-def test_a_new_item_at_the_end_of_a_list_does_not_define_a_miss(models, options, monkeypatch):
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)
-    with serving(models / "one", **options) as client:
-        body = {"history": [5, 9], "k": 4, "effort": 1}
-        best = [each["item"] for each in post(client, "/v1/recommend", body)["items"]]
-        far = post(client, "/v1/recommend", body | {"k": 40})["items"][-1]["item"]
-        new = {"items": [{"item": 900, "similar": best[:1]}]}
-        assert client.put("/v1/items", json=new).status_code == 200
-        answer = post(client, "/v1/recommend", body)
-        # It scores as high as the best item, but its share puts it in the last position.
-        assert [each["item"] for each in answer["items"]] == [*best[:3], 900]
-        event = {"user": 1, "item": far, "request_id": answer["request_id"]}
-        post(client, "/v1/events", {"events": [event]})
-        misses = {}
-
-        def told():
-            for group in client.get("/v1/experiments").json()["groups"]:
-                misses.update(group["misses"])
-            return misses
-
-        wait_until(told)
-        assert misses == {"model": 1}

@@ -7,7 +7,9 @@ import weakref
 
 import pytest
 
+from beamwood.retrieval.retriever import Retriever
 from beamwood.serve import loading
+from beamwood.serve.items.catalogue import Catalogue
 from bounded import joined
 from retrieval_cases import retriever_of, tree_searcher, user_searcher
 from served import NUM_ITEMS, post, saved, serving, wait_until
@@ -232,3 +234,23 @@ def test_a_rollback_lasts_until_there_is_a_newer_model(models, tmp_path, monkeyp
             current.unlink()
             current.symlink_to(models / "broken")
         assert loader.changed(current) == models / "broken", "newer than any that answered"
+
+
+def test_an_item_that_is_erased_while_a_model_is_carried_over_is_not_shown(models, monkeypatch):
+    carried, erased = Catalogue.carried, []
+    known = [set(Retriever.load(models / name).items.ids) for name in ("m0", "m1")]
+    # Once before the trial, and once after it.
+    left = sorted(known[0] & known[1])[:2]
+
+    def while_erasing(catalogue, fresh):
+        made = carried(catalogue, fresh)
+        if left:
+            erased.append(left.pop())
+            assert client.delete(f"/v1/items/{erased[-1]}").status_code == 200
+        return made
+
+    with serving(models / "m0", models_dir=models) as client:
+        monkeypatch.setattr(Catalogue, "carried", while_erasing)
+        load(client, "m1")
+        assert len(erased) == 2
+        assert post(client, "/v1/recommend", {"history": [], "filter": {"items": erased}})["items"] == []

@@ -72,7 +72,11 @@ class Experiments:
     ) -> None:
         self._models, self._histories, self._said, self._catalogue = models, histories, said, catalogue
         self.current: Experiment | None = None
-        """The running experiment."""
+        """The experiment whose arms answer."""
+        self.stored: Experiment | None = None
+        """The one that the store keeps."""
+        self.not_followed: str | None = None
+        """Why its arms do not answer here."""
         self._text, self._again = "", math.inf
         self._turn, self._has_looked, self._trouble = asyncio.Lock(), asyncio.Event(), ""
 
@@ -104,9 +108,15 @@ class Experiments:
             self._text, self._again = "", math.inf
 
     async def _run(self, experiment: Experiment | None, arms: dict[str, Snapshot]) -> None:
-        self.current, self._models.arms = experiment, arms
-        # What was learned, or erased, while the arms were loaded.
-        await self._catalogue.follow()
+        """Let arms answer, with what was learned while they were loaded. Errors: `Problem` where it does not fit."""
+        try:
+            while any(each.learned != self._catalogue.name for each in arms.values()):
+                arms = {name: await self._catalogue.caught_up(each) for name, each in arms.items()}
+        except InputError as error:
+            raise Problem("invalid_request", str(error), field="arms") from None
+        # Nothing is awaited since the last look at what is learned.
+        self._models.arms, self.current = arms, experiment
+        self.stored, self.not_followed = experiment, None
 
     async def _loaded(self, experiment: Experiment) -> dict[str, Snapshot]:
         snapshots: dict[str, Snapshot] = {}
@@ -155,8 +165,12 @@ class Experiments:
             if text != self._text or time.monotonic() >= self._again:
                 # A model that cannot be loaded here may appear later, and is retried less often.
                 self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
-                experiment = msgspec.json.decode(text, type=Experiment) if text else None
-                await self._run(experiment, {} if experiment is None else await self._loaded(experiment))
+                self.stored = msgspec.json.decode(text, type=Experiment) if text else None
+                try:
+                    await self._run(self.stored, {} if self.stored is None else await self._loaded(self.stored))
+                except Problem as problem:
+                    self.not_followed = str(problem)
+                    raise
                 self._again = math.inf
             if self._again == math.inf:
                 self._trouble = ""

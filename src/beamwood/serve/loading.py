@@ -133,9 +133,8 @@ class Loader:
         if failed * 2 > tried:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
-        while fresh.learned != catalogue.name:
-            # Items have changed in the meantime.
-            fresh = await asyncio.to_thread(catalogue.carried, fresh)
+        # Items may have changed in the meantime.
+        fresh = await catalogue.caught_up(fresh)
         self._models.current = fresh
         self._note(fresh)
         if old is not None and old.folder != fresh.folder:

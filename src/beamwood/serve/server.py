@@ -180,7 +180,7 @@ class _Running:
             await service.catalogue.begin()
             service.models.awaited = LOADING
             await service.experiments.begin()
-            opened = await asyncio.to_thread(service.catalogue.carried, opened)
+            opened = await service.catalogue.caught_up(await asyncio.to_thread(service.catalogue.carried, opened))
         except Exception as error:
             self.error, self.server.should_exit = error, True
             return

@@ -82,6 +82,15 @@ class Catalogue:
                 f"the new items that the store keeps do not fit {fresh.folder} ({error}); {hint}"
             ) from error
 
+    async def caught_up(self, fresh: Snapshot) -> Snapshot:
+        """A model with all that is learned by the time that this returns. Errors: `InputError` where that does not fit.
+
+        Where the caller then awaits nothing, it lets nobody have an item that was erased while it was loaded.
+        """
+        while fresh.learned != self.name:
+            fresh = replace(await asyncio.to_thread(self.carried, fresh), number=self._models.next_number())
+        return fresh
+
     def _behind(self) -> Snapshot | None:
         """A snapshot without the current version of what is learned."""
         return next((each for each in self._models.all() if each.learned != self.name), None)
@@ -171,10 +180,10 @@ class Catalogue:
                 # A read that began before a change must not end after it.
                 async with self._changes:
                     await self._read()
-                await self.follow()
+                await self._follow()
             await asyncio.sleep(_ROUND_SECONDS)
 
-    async def follow(self) -> None:
+    async def _follow(self) -> None:
         """Publish what is known to be learned, unless it does not fit, which is reported once."""
         if self.name == self._unfit:
             return

@@ -30,10 +30,14 @@ class Group(Struct):
 
 
 class Report(Struct):
-    """The experiment, and counts of all answers so far."""
+    """The stored experiment, and counts of all answers so far.
+
+    `not_followed`: why its arms do not answer here, null where they do.
+    """
 
     experiment: Experiment | None
     groups: list[Group]
+    not_followed: str | None
 
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
@@ -48,7 +52,8 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _report(call: Call) -> Report:
     tallies = await call.service.histories.call("tallies", lambda store: store.tallies())
-    return Report(call.service.experiments.current, _groups(tallies))
+    experiments = call.service.experiments
+    return Report(experiments.stored, _groups(tallies), experiments.not_followed)
 
 
 def _groups(tallies: Mapping[tuple[str, str], int]) -> list[Group]:

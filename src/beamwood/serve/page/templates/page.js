@@ -106,7 +106,8 @@ async function models() {
     if (!now.available.length) parts.push("Start the service with --models-dir to load others here. ");
     if (trial.experiment !== null) {
       const arms = trial.experiment.arms.map((arm) => `${arm.name ?? arm.model} ${(100 * arm.share).toFixed(0)} %`);
-      parts.push(document.createElement("br"), `The experiment ${trial.experiment.name} runs: ${arms.join(", ")}. `);
+      const state = trial.not_followed === null ? "runs" : `is not followed here (${trial.not_followed})`;
+      parts.push(document.createElement("br"), `The experiment ${trial.experiment.name} ${state}: ${arms.join(", ")}. `);
       parts.push(button("end it", () => tried("DELETE")));
     }
     for (const group of trial.groups) {
