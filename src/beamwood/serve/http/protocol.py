@@ -246,7 +246,16 @@ class _Served(HttpToolsProtocol):
 
     def _close(self) -> None:
         """Close the connection at once, or when what is written was read."""
-        (self.transport.close if self.transport.get_write_buffer_size() else self.transport.abort)()
+        if self.transport.get_write_buffer_size():
+            self._close_once_read()
+        else:
+            self.transport.abort()
+
+    def _close_once_read(self) -> None:
+        """Close the connection when what is written was read, for which a client has as long as one may be idle."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._expect_reading()
 
     def _break_off(self) -> None:
         """Tell the request that is being answered that its client has left."""
@@ -303,6 +312,8 @@ class _Served(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            # As the last answer of the connection said, here or in uvicorn.
+            self._close_once_read()
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -336,10 +347,12 @@ class _Served(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._reading is not None:
+        if self._reading is not None and not self.transport.is_closing():
             self._reading.cancel()
 
     def _expect_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
         unread = self.transport.get_write_buffer_size()
         self._reading = self.loop.call_later(self._idle_seconds, self._check_reading, unread)
 
@@ -365,7 +378,7 @@ class _Served(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._timer = None
         if not self.transport.is_closing():
-            self.transport.close()
+            self._close_once_read()
 
 
 def protocol_of(
