@@ -17,6 +17,7 @@ from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.snapshot import typed_id
+from beamwood.serve.http.route import Call
 from beamwood.serve.page.render import file_of
 from chromium import Chromium, needs_chromium
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
@@ -154,6 +155,13 @@ def test_errors_are_shown_in_the_page(client, form, said):
     page = client.get(f"/?{form}")
     assert page.status_code == 422
     assert said in unescape(re.search(r'role="alert">(.*?)</p>', page.text)[1])
+
+
+def test_a_late_request_is_told_of_in_the_page(client, monkeypatch):
+    monkeypatch.setattr(Call, "deadline", lambda *_: time.monotonic() - 1)
+    page = client.get(ASK)
+    assert page.status_code == 422
+    assert "was not ready in time" in re.search(r'role="alert">(.*?)</p>', page.text)[1]
 
 
 def test_input_is_escaped(client):

@@ -1,4 +1,4 @@
-"""The figures that the page keeps up to date: what is counted, and the rate in Debian's Chromium if installed."""
+"""The script of the page in Debian's Chromium if installed, and the figures that it keeps up to date."""
 
 import pytest
 
@@ -20,6 +20,25 @@ RATES = """(async () => {
   await keepUp();
   return [found, last, before];
 })()"""
+# Presses for one item, then for another; looks that are refused for good, and for now; an event that is refused.
+PRESSES = """(() => {
+  const button = Object.assign(document.createElement("button"), { value: "erase" });
+  return ["1", "1", "1", "2", "2"].map((text) => sure(button, text));
+})()"""
+REFUSED = """(async () => {
+  let rounds = 0;
+  window.setTimeout = () => { rounds++; };
+  const found = [];
+  for (const status of [401, 403, 503]) {
+    asked = async () => { throw Object.assign(new Error("no"), { status }); };
+    rounds = 0;
+    await keepUp();
+    found.push(rounds);
+  }
+  const button = document.querySelector("button.took"), said = button.nextElementSibling;
+  await took(button);
+  return [found, button.textContent, said.getAttribute("role"), said.textContent];
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +59,27 @@ def test_refused_requests_are_not_answered_and_callers_wait_as_well_as_searches(
     assert (before["waiting"], after["waiting"]) == (0, 3)
 
 
+def test_a_refused_connection_is_no_answer_less(folder):
+    with serving(folder) as client:
+        before = client.get("/page/live").json()
+        for _ in range(5):
+            client.service.metrics.rejected.inc("connections")
+        after = client.get("/page/live").json()
+    assert (after["answered"], after["refused"]) == (before["answered"] + 1, before["refused"] + 5)
+
+
 @needs_chromium
 def test_a_rate_is_by_the_time_between_two_looks(folder, tmp_path):
     with Server(folder, "--store", "memory", "--log", "none") as server, Chromium(tmp_path) as browser:
         browser.visit(server.address, 1280, drawn="live")
         assert browser.ask(RATES) == [[5, 2], 25, None]
+
+
+@needs_chromium
+def test_what_is_refused_is_said_and_what_cannot_be_undone_is_asked_twice(folder, tmp_path):
+    # A busy machine may be slow.
+    patient = ("--store", "memory", "--log", "none", "--timeout", "60s", "--max-wait", "60s")
+    with Server(folder, *patient) as server, Chromium(tmp_path) as browser:
+        browser.visit(server.address + "/?user=11", 1280, drawn="live")
+        assert browser.ask(PRESSES) == [False, True, False, False, True]
+        assert browser.ask(REFUSED) == [[0, 0, 1], "took it", "status", "no"]

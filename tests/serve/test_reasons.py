@@ -135,6 +135,16 @@ def test_reasons_of_a_counting_method(tmp_path):
         assert total == pytest.approx(told[0]["score"], rel=1e-5)
 
 
+def test_the_page_names_what_a_history_adds_by_titles(tmp_path):
+    near = sparse.csr_matrix(np.diag(np.ones(NUM_ITEMS - 3, np.float32), 3))
+    retriever = retriever_of(NeighbourSearcher(near, np.arange(NUM_ITEMS)), text=False)
+    retriever.save(tmp_path / "model")
+    (item,) = retriever.items.decode(np.array([3]))
+    with serving(tmp_path / "model", items=item_table(tmp_path / "items.parquet", retriever)) as client:
+        page = client.get(f"/?history={item}").text
+    assert f'What the history adds</h3><dl class="rows"><dt>Title of {item}</dt>' in page
+
+
 def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
     near = sparse.csr_matrix(np.diag(np.ones(NUM_ITEMS - 3, np.float32), 3))
     retriever = retriever_of(NeighbourSearcher(near, np.arange(NUM_ITEMS)), text=False)

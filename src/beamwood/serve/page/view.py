@@ -96,8 +96,9 @@ def view_of(
     if body is None:
         return View(**shown)
     answer, _ = recommended(snapshot, body, kept, limits, request_id=request_id)
-    looked_at = [part["item"] for item in answer.items for part in (item.explain or {}).get("attention", ())]
-    titles = {each.item: each.title for each in titled(snapshot, list(dict.fromkeys(looked_at)))}
+    reasons = [(item.explain or {}).get(name, ()) for item in answer.items for name in ("attention", "history")]
+    named = dict.fromkeys(part["item"] for parts in reasons for part in parts)
+    titles = {each.item: each.title for each in titled(snapshot, list(named))}
     return View(answer, _exact(snapshot, body, kept, limits, answer), titles=titles, user=body.user, **shown)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from msgspec import Struct
 
@@ -47,14 +48,16 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _page(call: Call) -> Plain:
-    asked = FormFields.of(call.query)
+    service, asked = call.service, FormFields.of(call.query)
     problem, view = None, View()
     try:
         snapshot = call.snapshot
         try:
-            view = await _view(call, asked)
+            view = await _view(call, asked, call.deadline(None))
         except Problem as refused:
-            problem, view = refused.failure(), await _view(call, FormFields(find=asked.find))
+            # What refused it may be its deadline.
+            again = time.monotonic() + service.settings.timeout
+            problem, view = refused.failure(), await _view(call, FormFields(find=asked.find), again)
     except Problem as refused:
         if refused.code != "not_ready":
             raise
@@ -63,7 +66,7 @@ async def _page(call: Call) -> Plain:
     return Plain(content, _HTML, 200 if problem is None else 422)
 
 
-async def _view(call: Call, asked: FormFields) -> View:
+async def _view(call: Call, asked: FormFields, deadline: float) -> View:
     service, snapshot = call.service, call.snapshot
     # A condition may be long.
     body, kept = await asyncio.to_thread(asked.body, snapshot), StoredHistory()
@@ -75,7 +78,7 @@ async def _view(call: Call, asked: FormFields) -> View:
     def work(pressure: float) -> View:  # noqa: ARG001
         return view_of(snapshot, asked, body, kept, service.settings.limits, request_id=call.request_id)
 
-    ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
+    ran = await call.run(work, deadline=deadline, priority=Priority.CALLER)
     found: View = ran.value
     return found
 
@@ -91,7 +94,8 @@ async def _script(call: Call) -> Plain:  # noqa: ARG001
 async def _live(call: Call) -> Live:
     service, metrics, snapshot = call.service, call.service.metrics, call.snapshot
     return Live(
-        int(metrics.requests.total - metrics.rejected.total),
+        # Refused connections are no requests.
+        int(metrics.requests.total - metrics.rejected.total + metrics.rejected.count("connections")),
         int(metrics.rejected.total),
         int(metrics.degraded.total),
         service.in_flight,

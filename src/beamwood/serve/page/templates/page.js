@@ -9,7 +9,7 @@ async function asked(path, method = "GET", body = undefined) {
   if (body !== undefined) options.body = typeof body === "string" ? body : JSON.stringify(body);
   const answer = await fetch(path, options);
   const said = await answer.json();
-  if (!answer.ok) throw new Error(said.error.message);
+  if (!answer.ok) throw Object.assign(new Error(said.error.message), { status: answer.status });
   return said;
 }
 
@@ -43,6 +43,8 @@ async function keepUp() {
     else await live();
   } catch (error) {
     document.getElementById("figures").title = error.message;
+    // A token without the scope gets it in no later round either.
+    if (error.status === 401 || error.status === 403) return;
   }
   setTimeout(keepUp, EVERY);
 }
@@ -51,13 +53,15 @@ async function took(button) {
   const request = document.querySelector("[data-request]").dataset.request;
   // Ids stay the text that they are: a long one is no number of a script.
   const event = `${button.dataset.event.slice(0, -1)}, "request_id": ${JSON.stringify(request)}}`;
+  const said = button.nextElementSibling;
   button.disabled = true;
+  said.textContent = "";
   try {
     await asked("/v1/events", "POST", `{"events": [${event}]}`);
     location.reload();
   } catch (error) {
     button.disabled = false;
-    button.textContent = error.message;
+    said.textContent = error.message;
   }
 }
 
@@ -184,10 +188,13 @@ async function changed(text, act) {
   return done.changed ? `${text} ${now} from now on.` : `${text} ${now} already.`;
 }
 
-// What cannot be undone is pressed twice.
-function sure(pressed) {
-  if (pressed.value !== "erase" || pressed.dataset.asked) return true;
-  pressed.dataset.asked = "yes";
+// What cannot be undone is pressed twice for the same item.
+function sure(pressed, text) {
+  if (pressed.value !== "erase") return true;
+  const isSure = pressed.dataset.asked === text;
+  delete pressed.dataset.asked;
+  if (isSure) return true;
+  pressed.dataset.asked = text;
   told("This cannot be undone. Press again to erase.");
   pressed.addEventListener("blur", () => { delete pressed.dataset.asked; }, { once: true });
   return false;
@@ -219,7 +226,7 @@ function rowOf(each) {
   // An id beyond what a script can count exactly is typed above.
   if (typeof each.item === "string" || Number.isSafeInteger(each.item)) {
     for (const act of [each.available ? "hide" : "show", "erase"]) {
-      const made = button(act, () => { if (sure(made)) worked(() => changed(text, act)); });
+      const made = button(act, () => { if (sure(made, text)) worked(() => changed(text, act)); });
       made.value = act;
       made.setAttribute("aria-label", `${act} ${text}`);
       if (act === "erase") made.className = "danger";
@@ -252,7 +259,7 @@ putting?.addEventListener("submit", (event) => {
 changing?.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = new FormData(changing).get("item").trim();
-  if (sure(event.submitter)) worked(() => changed(text, event.submitter.value));
+  if (sure(event.submitter, text)) worked(() => changed(text, event.submitter.value));
 });
 document.getElementById("items-show")?.addEventListener("click", () => worked(items));
 document.getElementById("models-show")?.addEventListener("click", models);
