@@ -8,12 +8,13 @@ from scipy import sparse
 
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
+from beamwood.errors import TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid, interactions
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.ease import _affordable
-from beamwood.methods.sums import first_budget, fit_sum
+from beamwood.methods.sums import add_counting, first_budget, fit_sum
 from beamwood.training.budget import Budget
 from beamwood.types import SearchOptions
 
@@ -167,6 +168,19 @@ def test_the_parts_of_a_sum_share_one_limit(split):
     assert "left_out" not in both.metadata["training"]
     fit_sum(first, [second], split, None)
     assert given["cooccurrence"] == float("inf")
+
+
+@pytest.mark.parametrize("name", ["transitions", "cooccurrence"])
+def test_a_first_method_that_took_all_time_is_told_the_limit_of_the_sum(split, name):
+    """A resumed one is completed all the same."""
+    clock = Clock(each=0.01)
+    budget, fitted = Budget(100.0, clock=clock), load_method("popularity").fitted(split)
+    first = first_budget(budget, load_method("dtr"), [load_method(name)])
+    clock.now += 100.0
+    with pytest.raises(TimeLimitError, match=rf"time_limit=100 s is below 10[1-9] s, what {name} needs here"):
+        add_counting(fitted, [load_method(name)], split, seed=0, budget=budget)
+    first.refuses = False
+    add_counting(fitted, [load_method(name)], split, seed=0, budget=budget)
 
 
 def test_the_weights_of_a_sum_use_as_many_users_as_time_allows(split):

@@ -276,6 +276,42 @@ def test_the_minimum_of_a_share_is_reported_for_the_whole():
         late.share(0.9, "late").require(20)
 
 
+@pytest.mark.parametrize(("gone", "floor"), [(40, 80), (59.5, 99.5), (70, 110)])
+def test_the_minimum_of_a_share_of_the_rest_follows_what_was_used_before(gone, floor):
+    """Also where little or no time is left."""
+    clock = Clock()
+    whole = Budget(60, clock=clock, name="sum")
+    clock.now += gone
+    share = whole.share_of_rest(0.5, "counting")
+    assert share.left == max((60 - gone) / 2, 1e-3)
+    with pytest.raises(TimeLimitError, match="what counting needs here") as raised:
+        share.require(20)
+    assert raised.value.min_seconds == floor
+
+
+def test_the_earlier_seconds_of_parts_that_follow_each_other_are_added():
+    clock = Clock()
+    whole = Budget(100, clock=clock)
+    for seconds in (40, 30):
+        part = whole.share_of_rest(0.5, "part")
+        part.count(seconds)
+        # Those of its own estimator are among them.
+        part.share(1 / 3, "estimator").count(seconds / 2)
+        assert part.seconds == seconds
+    assert whole.seconds == 70
+
+
+def test_a_share_after_a_resumed_one_refuses_nothing():
+    clock = Clock()
+    whole = Budget(10, clock=clock)
+    first = whole.share(0.75, "first")
+    clock.now += 20
+    with pytest.raises(TimeLimitError):
+        whole.share_of_rest(0.5, "second").require(5)
+    first.refuses = False
+    whole.share_of_rest(0.5, "second").require(5)
+
+
 def test_the_cost_is_that_of_a_call_plus_that_of_each_row():
     clock, calls = Clock(), []
 

@@ -97,7 +97,7 @@ def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:
     """
     if not budget.limited:
         return {}
-    return {"time_limit": budget.share(_COUNTING * max(budget.left, 0.0) / (waiting * budget.limit), other.name)}
+    return {"time_limit": budget.share_of_rest(_COUNTING / waiting, other.name)}
 
 
 def blend_in_turn(fitted: Sequence[Retriever], split: Split, *, seed: int, budget: Budget | None = None) -> Retriever:

@@ -313,4 +313,4 @@ def _with_budgets(parts: Sequence[RefitPart], budget: Budget) -> Iterator[tuple[
             yield part, budget
             continue
         rest = sum(weights[place:]) + _WEIGHED
-        yield part, budget.share(weights[place] / rest * max(budget.left, 0.0) / budget.limit, part.method.name)
+        yield part, budget.share_of_rest(weights[place] / rest, part.method.name)

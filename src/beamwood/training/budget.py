@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from beamwood.errors import InputError, TimeLimitError
 
@@ -25,7 +25,8 @@ class Budget:
 
     `name`: of the fit, in messages. `max_limit`: a `limit` that is too short is raised as far as needed, up to this.
     `left_out`: notes on work skipped for lack of time. `reserved`: estimated seconds of later work, added to each
-    requirement. `refuses`: whether work that does not fit raises an error; it does not in a resumed run.
+    requirement. `refuses`: whether work that does not fit raises an error; it does not in a resumed run, nor in a share
+    that begins after one.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Budget:
         self.clock, self.name = clock, name
         self.left_out: list[str] = []
         self.reserved, self.refuses = 0.0, True
-        self._began, self._before = clock(), 0.0
-        self._parent: tuple[Budget, float] | None = None
+        self._began, self._counted = clock(), 0.0
+        self._shares: list[Budget] = []
+        self._whole: _Whole | None = None
 
     @classmethod
     def of(cls, limit: float | Budget | None) -> Budget:
@@ -67,17 +69,19 @@ class Budget:
         return self.limit - self.seconds
 
     def count(self, seconds: float) -> None:
-        """Add the seconds of the earlier parts of a resumed run; of several calls the largest value counts."""
-        self._before = max(self._before, seconds)
-        if self._parent is not None:
-            self._parent[0].count(seconds)
+        """Add the seconds of the earlier parts of a resumed run, which include those that its shares count.
+
+        Of several calls the largest value counts. Shares follow each other, so without a call theirs are added up.
+        """
+        self._counted = max(self._counted, seconds)
 
     def share(self, part: float, name: str) -> Budget:
         """A budget that starts now, with the fraction `part` of this limit, or what is left if that is less."""
-        seconds = max(min(part * self.limit, self.left), 1e-3) if self.limited else None
-        share = Budget(seconds, clock=self.clock, name=name)
-        share._parent = self, part
-        return share
+        return self._share(min(part * self.limit, self.left), part, name, of_rest=False)
+
+    def share_of_rest(self, part: float, name: str) -> Budget:
+        """A budget that starts now, with the fraction `part` of the time left."""
+        return self._share(part * self.left, part, name, of_rest=True)
 
     def require(self, seconds: float = 0.0, *, likely: float = 0.0) -> None:
         """Raise `TimeLimitError`, which states the needed limit, unless `seconds` of further work fit.
@@ -111,10 +115,10 @@ class Budget:
         if self.seconds + certain <= self.max_limit:
             self.limit = min(floor, self.max_limit)
             return
-        while budget._parent is not None:
-            parent, part = budget._parent
-            floor = max(floor / part, parent.seconds - budget.seconds + floor)
-            budget = parent
+        while (whole := budget._whole) is not None:
+            at_start = whole.budget.seconds - budget.seconds
+            floor = max((at_start if whole.of_rest else 0.0) + floor / whole.part, at_start + floor)
+            budget = whole.budget
         raise TimeLimitError(
             f"time_limit={budget.limit:g} s is below {math.ceil(floor)} s, what {self.name} needs here; raise it",
             floor,
@@ -123,12 +127,32 @@ class Budget:
     def leave_out(self, line: str) -> None:
         """Record skipped work, here and in the budget that this one is a share of."""
         self.left_out.append(line)
-        if self._parent is not None:
-            self._parent[0].leave_out(f"{self.name}: {line}")
+        if self._whole is not None:
+            self._whole.budget.leave_out(f"{self.name}: {line}")
 
     def notes(self) -> dict[str, list[str]]:
         """`left_out` for the metadata of a fit; nothing where no work was skipped."""
         return {"left_out": list(self.left_out)} if self.left_out else {}
+
+    @property
+    def _before(self) -> float:
+        """The seconds of the earlier parts of a resumed run."""
+        return max(self._counted, sum(share._before for share in self._shares))
+
+    def _share(self, seconds: float, part: float, name: str, *, of_rest: bool) -> Budget:
+        share = Budget(max(seconds, 1e-3) if self.limited else None, clock=self.clock, name=name)
+        share.refuses = self.refuses and all(each.refuses for each in self._shares)
+        share._whole = _Whole(self, part, of_rest)
+        self._shares.append(share)
+        return share
+
+
+class _Whole(NamedTuple):
+    """The budget that one is a share of, and which `part` of its limit, or of the time that it had left."""
+
+    budget: Budget
+    part: float
+    of_rest: bool
 
 
 def estimated_seconds(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
