@@ -44,6 +44,30 @@ def test_another_log_or_split_is_refused(tmp_path):
     sasrec.fitted(split, config.changed({"loop.max_steps": 3}), run=run, resume=True, progress=False)
 
 
+def test_another_method_over_the_same_training_is_refused(tmp_path):
+    """Also the same file with other content, and where its fit is another method's."""
+    run, split, path = RunFolder(tmp_path / "run"), disjoint_users(logged(0), seed=1), tmp_path / "mine.py"
+    sizes = {"model.width": 4, "loop.evaluate_every": 1, "choose.validation_users": 5}
+    start = "from dataclasses import replace\nfrom beamwood.methods.sasrec import METHOD as SASREC\n"
+    parts = ("", ", fit=lambda *given, **more: SASREC.fitted(*given, **more)")
+
+    def fit(method, max_steps, *, resume):
+        config = sizes | {"loop.max_steps": max_steps}
+        load_method(method).fitted(split, config, run=run, resume=resume, progress=False)
+
+    for part in parts:
+        text = f"{start}METHOD = replace(SASREC, name='mine'{part})\n"
+        path.write_text(text)
+        fit(str(path), 1, resume=False)
+        fit(str(path), 2, resume=True)
+        path.write_text(text + "# changed\n")
+        with pytest.raises(InputError, match="with another method file than this one, or its content has changed"):
+            fit(str(path), 3, resume=True)
+        with pytest.raises(InputError, match="with method name='mine', now it is 'sasrec'; resume with the same"):
+            fit("sasrec", 3, resume=True)
+        run = RunFolder(run.path, overwrite=True)
+
+
 def test_parts_outside_checkpoints_use_the_tree_of_the_run(tmp_path, monkeypatch):
     """With another limit the start may place items differently from the resumed run."""
     from beamwood.fitting.tree import task

@@ -215,6 +215,8 @@ class Method:
         self._check_needs(split, config)
         if not self.needs.trains(config):
             check_without_run(self.name, given)
+        if (run := given.get("run")) is not None:
+            given = {**given, "run": run.of_method(self.name, None if self.file is None else self.file.sha256)}
         if self.needs.steps:
             given = with_budget(given, self.name)
         plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train))

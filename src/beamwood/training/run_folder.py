@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -57,6 +58,16 @@ class RunFolder:
         self.metrics_path = self.path / "metrics.jsonl"
         self.config_path = self.path / "config.json"
         self._is_locked = False
+        self._method: dict[str, str | None] = {}
+
+    def of_method(self, name: str, sha256: str | None) -> RunFolder:
+        """The same folder, which only a fit of this method resumes; `sha256`: of its file.
+
+        The outermost method counts where one fits another.
+        """
+        own = copy.copy(self)
+        own._method = {"method name": name, "method sha256": sha256} | self._method
+        return own
 
     @property
     def holds_a_run(self) -> bool:
@@ -156,11 +167,11 @@ class RunFolder:
         return config
 
     def _store_config(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        found = json.loads(json.dumps(_MARK | dict(config)))
+        found = json.loads(json.dumps(_MARK | self._method | dict(config)))
         if resume and os.path.exists(self.config_path):
             before = self._read_config()
             # Another method has other settings, so the method is named first.
-            for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
+            for key in sorted(set(before) | set(found), key=lambda key: (not key.startswith("method"), key)):
                 if before.get(key) != found.get(key) and key not in _BOUNDS:
                     raise InputError(
                         f"{self.path} was trained {_difference(key, before.get(key), found.get(key))}; resume with the "
@@ -181,6 +192,8 @@ def _difference(key: str, before: Any, now: Any) -> str:
         return "with other columns of items, users or context than these, or their content has changed"
     if key.startswith("content of "):
         return f"with another model in the folder of {key.removeprefix('content of ')} than the one that is there now"
+    if key == "method sha256":
+        return "with another method file than this one, or its content has changed"
     if key == "split":
         return f"on another split than this one ({before})"
     return f"with {key}={before!r}, now it is {now!r}"
