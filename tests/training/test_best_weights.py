@@ -33,3 +33,11 @@ def test_a_rollback_restores_the_metrics_and_the_weights():
     assert (state.best_metric, state.latest_metric, state.best_step) == (0.2, 0.1, 0)
     best.load()
     assert all(torch.equal(tensor, initial[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_run_that_was_resumed_before_its_first_validation_records_how_many_queries_it_has():
+    """The next part compares with that number."""
+    state = LoopState(num_queries=8)
+    pace = Pace(Budget(), Estimates(num_queries=64))
+    BestWeights(Stepper(LinearTask()), lambda: {"fit": 0.1}, "fit", state, pace, None).revalidate()
+    assert (state.num_queries, state.best_metric) == (64, None)

@@ -74,7 +74,9 @@ class BestWeights:
     def revalidate(self) -> None:
         """Measure the best weights again where a resumed run validates on other queries: metrics must be comparable."""
         state, pace = self._state, self._pace
-        if state.num_queries == pace.num_queries or self.weights is None or not pace.has_room_for_validation():
+        if self.weights is None:
+            state.num_queries = pace.num_queries
+        if state.num_queries == pace.num_queries or not pace.has_room_for_validation():
             return
         current = self._copy()
         self.load()
