@@ -15,7 +15,7 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.batch import job as jobs
 from beamwood.retrieval.batch.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever
 from beamwood.retrieval.request import Request
-from beamwood.scale.ray_groups import RayGroups
+from beamwood.scale.ray_groups import RayGroups, Worker
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from cli_cases import beamwood as command
@@ -98,6 +98,15 @@ def test_what_is_wrong_on_a_node_is_reported(cluster, fitted, tmp_path, capsys):
         dict(engine(cluster, fitted)(GroupOptions(OPTIONS.request, True, pl.Int64, ".csv", 3), asked))
     assert command("recommend", fitted, "--user", 1, "--ray-address", "auto") == 2
     assert "name it with --out" in capsys.readouterr().err
+
+
+def test_an_actor_that_starts_again_elsewhere_checks_the_model_there(fitted):
+    """Ray repeats the group, but not the call that looked at the first node's folder."""
+    asked, opened = groups(beamwood.load(fitted)), []
+    again = Worker(str(fitted), "of the first node", opened.append, OPTIONS)
+    with pytest.raises(InputError, match=rf"another model in {fitted}; copy this one there"):
+        again.encoded(asked[0])
+    assert opened == []
 
 
 def test_a_node_that_is_lost_costs_no_answer(cluster, fitted):

@@ -20,7 +20,7 @@ from beamwood.errors import InputError
 from beamwood.extras import asking_for
 from beamwood.retrieval.batch.group_answers import AnswerRows, Group, GroupAnswers, GroupOptions
 
-__all__ = ["RayGroups"]
+__all__ = ["RayGroups", "Worker"]
 
 # How often Ray starts an actor again whose process or node was lost, and repeats its group.
 _RETRIES = 3
@@ -29,21 +29,26 @@ _PATIENCE = 10.0
 
 
 class Worker:
-    """An actor: the model of a folder, opened on first use and again after a restart."""
+    """An actor: the model of a folder, opened on first use and again after a restart, maybe on another node.
 
-    def __init__(self, folder: str, opened: Callable[[int], AnswerRows], options: GroupOptions) -> None:
-        self._folder, self._opened, self._options = folder, opened, options
+    `checksum`: of the model that is to be there.
+    """
+
+    def __init__(self, folder: str, checksum: str, opened: Callable[[int], AnswerRows], options: GroupOptions) -> None:
+        self._folder, self._checksum, self._opened, self._options = folder, checksum, opened, options
         self._answers: GroupAnswers | None = None
 
-    def checksum(self) -> str:
-        """The checksum of the model on this node. Errors: no folder there."""
+    def check(self) -> None:
+        """Errors: no folder on this node, or one with another model."""
         from beamwood.artefact import read_artefact
 
-        return str(read_artefact(self._folder, kind="retriever", verify=False).manifest["checksum"])
+        if read_artefact(self._folder, kind="retriever", verify=False).manifest["checksum"] != self._checksum:
+            raise InputError(f"a node of the Ray cluster has another model in {self._folder}; copy this one there")
 
     def encoded(self, group: Group) -> bytes:
-        """See `GroupAnswers.encoded`."""
+        """See `GroupAnswers.encoded`. Errors: as `check`."""
         if self._answers is None:
+            self.check()
             self._answers = GroupAnswers(self._opened(self._options.threads), self._options)
         return self._answers.encoded(group)
 
@@ -69,7 +74,7 @@ class RayGroups:
     def _answered(self, ray: Any, options: GroupOptions, todo: deque[Group]) -> Iterator[tuple[int, bytes]]:
         # What each running call answers; None while an actor looks at its folder.
         running: dict[Any, tuple[Any, Group | None]] = {
-            worker.checksum.remote(): (worker, None) for worker in self._workers(ray, options, len(todo))
+            worker.check.remote(): (worker, None) for worker in self._workers(ray, options, len(todo))
         }
         idle: deque[Any] = deque()
         while todo or any(group is not None for _, group in running.values()):
@@ -91,8 +96,6 @@ class RayGroups:
             idle.append(worker)
             if answered is not None:
                 yield answered.number, found
-            elif found != self.checksum:
-                raise InputError(f"a node of the Ray cluster has another model in {self.folder}; copy this one there")
 
     def _workers(self, ray: Any, options: GroupOptions, num_groups: int) -> list[Any]:
         processors = int(ray.cluster_resources().get("CPU", 0))
@@ -101,7 +104,8 @@ class RayGroups:
             raise InputError(f"the Ray cluster has {processors} processors; lower --threads {options.threads}")
         given = {"num_cpus": options.threads, "max_restarts": _RETRIES, "max_task_retries": _RETRIES}
         actor = ray.remote(Worker).options(**given)
-        return [actor.remote(str(self.folder.absolute()), self.opened, options) for _ in range(count)]
+        model = str(self.folder.absolute()), self.checksum, self.opened
+        return [actor.remote(*model, options) for _ in range(count)]
 
 
 def _connect(address: str) -> None:
