@@ -97,12 +97,19 @@ def test_masks_equal_loops(repeats):
     candidates = torch.cat([items, torch.randint(30, (20,), generator=generator)])
     rng = np.random.default_rng(0)
     known = ItemLists.from_lists([rng.integers(0, 30, n) for n in range(12)])
-    mask = masked_candidates(items, candidates, known, 30, repeats=repeats)
+    mask = masked_candidates(items, candidates, known, repeats=repeats)
     for row in range(12):
         for column, candidate in enumerate(candidates.tolist()):
             is_positive = candidate == items[row]
             kept = not is_positive or (not repeats and column != row)
             assert mask[row, column] == (not kept or (not is_positive and candidate in known[row]))
+
+
+def test_masks_take_no_memory_in_proportion_to_the_catalogue():
+    """One number for each item up to the last one here would fit no memory."""
+    items, candidates = torch.tensor([3, 5]), torch.tensor([3, 5, 7, 5, 2**45])
+    mask = masked_candidates(items, candidates, ItemLists.from_lists([np.array([7]), np.array([3])]))
+    assert mask.tolist() == [[True, False, True, False, False], [True, True, False, True, False]]
 
 
 def test_repeated_items_are_masked_once():

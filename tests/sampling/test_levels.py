@@ -1,6 +1,7 @@
 """Samplers of all levels: allowed draws, their distribution, and beam candidates equal to those of a search."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from beamwood.sampling.levels import (
     Siblings,
     TreeNegativesByLevel,
     UniformByLevel,
+    are_live,
     distinct,
     first_of_each,
 )
@@ -88,6 +90,26 @@ def test_a_level_is_drawn_only_where_it_has_more_nodes_than_that(case, name):
         if most > 0:
             draw = samplers[name](most)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())[0]
             assert (draw.nodes is None) == whole
+
+
+@pytest.mark.parametrize("name", ["uniform", "distinct"])
+def test_levels_are_searched_for_live_nodes_once(case, name):
+    """A search in each step would take time in proportion to the catalogue."""
+    tree, scorer, leaves, targets = case
+    given = scorer, tree, LeafHistories(leaves), targets
+    first = SAMPLERS[name](tree.shape.depth)(*given, torch.Generator().manual_seed(4))
+    tree.__dict__["live_counts"] = ()
+    for draw, again in zip(
+        first, SAMPLERS[name](tree.shape.depth)(*given, torch.Generator().manual_seed(4)), strict=True
+    ):
+        assert again.nodes is None if draw.nodes is None else torch.equal(draw.nodes, again.nodes)
+
+
+def test_only_the_drawn_nodes_of_a_level_are_looked_at():
+    """A level of this size fits no memory; the counts are one number, repeated."""
+    huge = np.lib.stride_tricks.as_strided(np.ones(1, np.int32), (2**45,), (0,))
+    nodes = torch.tensor([[0, 2**45 - 1]])
+    assert are_live(SimpleNamespace(live_counts=(huge,)), 0, nodes).tolist() == [[True, True]]
 
 
 @pytest.mark.parametrize(("count", "size"), [(3, 70), (5, 12), (20, 300)])

@@ -27,6 +27,17 @@ def test_random_trees_keep_their_invariants(num_items, branching, seed):
         assert np.array_equal(np.bincount(shape.ancestors(tree.leaf_of_item, level), minlength=len(counts)), counts)
 
 
+def test_live_nodes_are_kept_and_those_of_a_grown_tree_are_its_own():
+    tree = random_tree(2000, np.random.default_rng(0), branching=4)
+    for each in (tree, tree.with_items(np.flatnonzero(tree.item_of_leaf < 0).astype(np.int32))):
+        for level, counts in enumerate(each.live_counts):
+            nodes = each.live_nodes(level)
+            assert nodes is None if counts.all() else np.array_equal(nodes, np.flatnonzero(counts))
+            assert each.live_nodes(level) is nodes
+    assert tree.live_nodes(tree.shape.depth) is not None
+    assert each.live_nodes(tree.shape.depth) is None
+
+
 @given(st.integers(1, 10**6), branchings)
 def test_a_shape_has_room_for_the_items(num_items, branching):
     shape = choose_shape(num_items, branching)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +29,7 @@ __all__ = [
     "Siblings",
     "TreeNegativesByLevel",
     "UniformByLevel",
+    "are_live",
     "live_mask",
 ]
 
@@ -142,7 +142,7 @@ class Siblings:
             steps = torch.arange(1, fanout, device=targets_BT.device)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
-            real = live_mask(tree, level).to(nodes.device)[nodes]
+            real = are_live(tree, level, nodes)
             draws.append(LevelDraw(level, nodes, real=real, targets_apart=True))
         return draws
 
@@ -164,7 +164,7 @@ class BeamCandidates:
         for level in range(1, shape.depth + 1):
             fanout = shape.fanout(level)
             nodes = (beam[:, :, None] * fanout + torch.arange(fanout, device=device)).flatten(1)
-            real = live_mask(tree, level).to(device)[nodes]
+            real = are_live(tree, level, nodes)
             draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
             if nodes.shape[1] <= self.width or level == shape.depth:
                 beam = nodes
@@ -182,10 +182,15 @@ def live_mask(tree: Tree, level: int) -> Tensor:
     return torch.from_numpy(tree.live_counts[level] > 0)
 
 
+def are_live(tree: Tree, level: int, nodes: Tensor) -> Tensor:
+    """bool, of the shape and on the device of `nodes`: whether there is an item below each of these of the level."""
+    return (torch.from_numpy(tree.live_counts[level])[nodes.cpu()] > 0).to(nodes.device)
+
+
 def _live_nodes(tree: Tree, level: int) -> Tensor | int:
     """The nodes of a level with an item below: their numbers, or only their count where all nodes have one."""
-    counts = tree.live_counts[level]
-    return len(counts) if counts.all() else torch.from_numpy(np.flatnonzero(counts))
+    nodes = tree.live_nodes(level)
+    return tree.shape.level_size(level) if nodes is None else torch.from_numpy(nodes)
 
 
 def first_of_each(nodes_BM: Tensor) -> Tensor:

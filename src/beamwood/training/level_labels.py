@@ -17,6 +17,7 @@ from torch import Tensor
 from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, one_step_labels, rectified_levels
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.sampling.levels import are_live
 from beamwood.tree import Tree
 from beamwood.types import Estimator, IndexArray, ItemLists, Query
 
@@ -97,7 +98,7 @@ def pseudo_targets(
         own_BT = targets_BT // shape.leaves_below(level + 1)
         families_BTK = own_BT[:, :, None] // fanout * fanout + torch.arange(fanout, device=device)
         nodes = families_BTK.flatten(1)
-        live = torch.from_numpy(tree.live_counts[level + 1] > 0).to(device)[nodes]
+        live = are_live(tree, level + 1, nodes)
         scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes), folds_B).masked_fill(~live, -torch.inf)
         # Ties go to the lower node, as in a search.
         best_BT = scores.view(families_BTK.shape).argmax(dim=2, keepdim=True)

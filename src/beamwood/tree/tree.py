@@ -161,6 +161,17 @@ class Tree:
         """For each level 0..H an int32 array: the number of items below each node."""
         return self.counts_below(self.item_of_leaf != EMPTY)
 
+    def live_nodes(self, level: int) -> NDArray[np.int64] | None:
+        """The nodes of a level with an item below, ascending; None where all have one. Kept for further calls."""
+        if level not in self._live_nodes:
+            counts = self.live_counts[level]
+            self._live_nodes[level] = None if counts.all() else np.flatnonzero(counts)
+        return self._live_nodes[level]
+
+    @cached_property
+    def _live_nodes(self) -> dict[int, NDArray[np.int64] | None]:
+        return {}
+
     def counts_of(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
         """For each level 0..H the number of `allowed` bool[N] items below each node; items beside the leaves are left
         out.

@@ -31,7 +31,7 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.pairs import IdVectors
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
-from beamwood.ragged import indptr_of, ranges
+from beamwood.ragged import ranges
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, Scaled, UserVectors
 from beamwood.retrieval.searchers.query_vectors import QueryVectors
@@ -169,7 +169,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         # Not the diagonal of all scores, whose backward pass would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
-        masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
+        masked = masked_candidates(items_B, candidates, batch.known, repeats=repeats).to(device)
         losses = self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
         check_losses(losses, len(items_B))
         return losses
@@ -192,23 +192,22 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         return VectorSearcher(queries, self.model.all_item_vectors())
 
 
-def masked_candidates(
-    items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int, *, repeats: bool = True
-) -> Tensor:
+def masked_candidates(items_B: Tensor, candidates_C: Tensor, known: ItemLists, *, repeats: bool = True) -> Tensor:
     """bool[B, C]: whether the candidate is one of the user's `known` items, or the row's positive.
 
     With `repeats=False` only column b of the positive is masked, even where `known` has the item.
     """
     # Candidates sorted by item, so that repeats are adjacent.
     order = np.argsort(candidates_C.numpy(), kind="stable")
-    times = np.bincount(candidates_C.numpy(), minlength=num_items)
-    first = indptr_of(times)
+    ordered = candidates_C.numpy()[order]
     items = np.concatenate([known.items, items_B.numpy()])
     rows = np.concatenate([known.rows, np.arange(len(items_B))])
-    hits = np.flatnonzero((times[items] > 0) & (repeats | (items != items_B.numpy()[rows])))
-    items, rows = items[hits], rows[hits]
+    # Not a count of every item, which takes time in proportion to the catalogue in each step.
+    first = np.searchsorted(ordered, items)
+    times = np.searchsorted(ordered, items, side="right") - first
+    hits = np.flatnonzero((times > 0) & (repeats | (items != items_B.numpy()[rows])))
     mask = np.zeros((len(items_B), len(candidates_C)), bool)
-    mask[np.repeat(rows, times[items]), order[ranges(first[items], times[items])]] = True
+    mask[np.repeat(rows[hits], times[hits]), order[ranges(first[hits], times[hits])]] = True
     np.fill_diagonal(mask, True)
     return torch.from_numpy(mask)
 
