@@ -140,6 +140,7 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
         ),
         ("plt", {"model.light_width": 8}, None, "model.light_width=8: plt scores paths"),
         ("tdm", {"start.scores": "random", "model.neighbours": "next"}, None, "has no effect with start.scores=random"),
+        ("dtr", {"model.num_neighbours": 0, "model.neighbours": "next"}, None, "no effect with model.num_neighbours=0"),
         (
             "lpo4rec",
             {"loss.preference": "none", "loss.reweight": False, "loss.tail_of": "prefixes"},

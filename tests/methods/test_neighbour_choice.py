@@ -141,8 +141,9 @@ def test_an_explicit_setting_is_kept(chain, monkeypatch):
     for kind in KINDS:
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
-        assert plan["neighbours"] == kind
-        assert plan["num_neighbours"] == (0 if kind == "around" else 120)
+        # Those around are not needed here, so the plan drops the kind.
+        expected = (None, 0) if kind == "around" else (kind, 120)
+        assert (plan.get("neighbours"), plan["num_neighbours"]) == expected
         # So does a fit of the resolved plan.
         assert beamwood.fit(chain, "dtr", fitted.metadata["plan"], progress=False).metadata["plan"]["model"] == plan
     with pytest.raises(InputError, match=r"model\.neighbours"):
@@ -191,6 +192,15 @@ def test_without_time_all_nearby_items_are_used(chain, capsys):
     assert chosen_neighbours(chain, config_of().choose, {"time_limit": budget}) == "next"
 
 
+def test_a_kind_without_neighbours_is_told(chain, capsys):
+    config_of(**{KEY: "around", "model.num_neighbours": 7}).chosen(chain, {})
+    config_of(**{KEY: "next"}).chosen(chain, {})
+    config_of(**{KEY: "around"}).chosen(chain, {"progress": False})
+    assert capsys.readouterr().err == ""
+    config_of(**{KEY: "around"}).chosen(chain, {})
+    assert "model.neighbours=around has no effect on these data; set model.num_neighbours" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", ["dtr", "tdm", "jtm", "otm", "plt", "din"])
 def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
     monkeypatch.setattr(neighbour_choice, "chosen_neighbours", refused)
@@ -206,7 +216,6 @@ def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     many = Facts(100, MAX_TRANSITION_ITEMS + 1, 100.0)
     for kind in ("after", "next"):
         assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
-        assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
         assert config({KEY: kind}).plan(many).model.num_neighbours == 0
     assert config({KEY: "around"}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
     for kind, latest in (("around", None), ("after", LATEST), ("next", LATEST)):

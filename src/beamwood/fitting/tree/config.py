@@ -22,6 +22,7 @@ from beamwood.fitting.tree.settings import (
     TreeStartSettings,
 )
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.steps import tell
 from beamwood.training.loop_config import EmbeddingOptimiser
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ class TreeConfig(TrainedConfig):
         tree, optimiser, num_items = self.tree, self.optimiser, facts.num_items
         scores = start_of(self.start.scores, num_items, possible=self.can_start_from_transitions)
         started = scores == "transitions"
-        rate = 1.5e-3 if started else 7e-3
+        rate, num_neighbours = 1.5e-3 if started else 7e-3, _num_neighbours(self, facts, started=started)
         values: dict[str, Any] = {
             "model.similarity_width": _similarity_width(self, num_items, started=started),
-            "model.num_neighbours": _num_neighbours(self, facts, started=started),
+            "model.num_neighbours": num_neighbours,
+            "model.neighbours": self.model.neighbours if num_neighbours else None,
             "tree.start": _tree_start(tree.start, facts),
             "start.scores": scores,
             "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
@@ -92,7 +94,10 @@ class TreeConfig(TrainedConfig):
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
         """The kind of neighbours, where nodes may have them, and the horizon, where only the next item counts."""
-        if self.model.neighbours is not None or not _takes_neighbours(self, split.train.num_items):
+        if self.model.neighbours is not None:
+            self._tell_of_no_neighbours(split, options)
+            return {}
+        if not _takes_neighbours(self, split.train.num_items):
             return {}
         from beamwood.fitting.neighbour_choice import chosen_neighbours
 
@@ -100,6 +105,12 @@ class TreeConfig(TrainedConfig):
         next_alone = {name: 1 for name in ("examples.horizon", "examples.num_targets") if name not in self.given}
         asks_for_one = int(split.valid.labels.lengths.max(initial=0)) == 1
         return {"model.neighbours": kind} | (next_alone if asks_for_one and kind == "next" else {})
+
+    def _tell_of_no_neighbours(self, split: Split, options: Mapping[str, Any]) -> None:
+        """Print a line where the plan drops the kind that is set, as these data have no use for neighbours."""
+        kind = self.model.neighbours
+        if options.get("progress", True) and self.plan(Facts.of(split.train)).model.neighbours is None:
+            tell(f"model.neighbours={kind} has no effect on these data; set model.num_neighbours to add neighbours")
 
     @property
     def added(self) -> dict[str, float | None]:
