@@ -40,7 +40,7 @@ def test_a_jump_loses_no_stored_answer(tmp_path, monkeypatch, jump):
             ids.append(post(client, "/v1/recommend", body)["request_id"])
             client.portal.call(client.service.outcomes.flush, time.monotonic())
         store = client.service.histories.store
-        assert [store.noted(each) is not None for each in ids] == [True] * 4
+        assert store.noted(ids).keys() == set(ids)
 
 
 @pytest.mark.parametrize("keep_answers", [0.0, 600.0])
@@ -51,7 +51,7 @@ def test_old_answers_are_let_go_of_without_new_ones(tmp_path, monkeypatch, keep_
     store.note([Answered("old", 11, time.time() - 3600, "group", (1,))], 86400.0, time.time())
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(folder, keep_answers=keep_answers):
-        wait_until(lambda: store.noted("old") is None)
+        wait_until(lambda: not store.noted(["old"]))
 
 
 def test_an_answer_past_its_time_is_let_go_of_by_an_idle_service(tmp_path):
@@ -64,10 +64,10 @@ def test_an_answer_past_its_time_is_let_go_of_by_an_idle_service(tmp_path):
             """A machine that stands still for a second lets go of an answer before it is seen."""
             ids.append(post(client, "/v1/recommend", body)["request_id"])
             client.portal.call(client.service.outcomes.flush, time.monotonic())
-            return store.noted(ids[-1]) is not None
+            return store.noted([ids[-1]])
 
         wait_until(is_stored)
-        wait_until(lambda: store.noted(ids[-1]) is None)
+        wait_until(lambda: not store.noted([ids[-1]]))
 
 
 def test_an_answer_past_its_time_is_not_explained_after_the_service_has_ended(tmp_path, monkeypatch):
@@ -87,5 +87,5 @@ def test_no_answer_is_stored_on_request(tmp_path):
     with serving(folder, keep_answers=0.0) as client:
         answer = post(client, "/v1/recommend", {"history": retriever.items.decode(np.arange(3))})
         client.portal.call(client.service.outcomes.flush, time.monotonic())
-        assert client.service.histories.store.noted(answer["request_id"]) is None
+        assert not client.service.histories.store.noted([answer["request_id"]])
         assert client.get("/v1/experiments").json()["groups"] == []

@@ -281,7 +281,7 @@ def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys
 
         wait_until(lambda: told() == {arm: (2 * count, count, {}) for arm, count in counts.items()})
         client.delete("/v1/users/0")
-        assert client.service.histories.store.noted(pages[0]["request_id"]) is None
+        assert not client.service.histories.store.noted([pages[0]["request_id"]])
     assert main(["explain", pages[1]["request_id"], "--store", options["store"]]) == 2
     assert "explain the first one" in capsys.readouterr().err
 

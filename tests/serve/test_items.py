@@ -327,7 +327,7 @@ def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
 
 
 def _slot(store, request_id):
-    return json.loads(store.noted(request_id).text)["learned"][:2]
+    return json.loads(store.noted([request_id])[request_id].text)["learned"][:2]
 
 
 def test_learned_items_survive_a_restart_and_a_model_load(folder, tmp_path):

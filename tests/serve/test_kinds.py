@@ -232,7 +232,7 @@ def test_explain_reproduces_an_answer(client, known):
     first = answer["items"][0]["item"]
     send(client, {"user": user, "item": item, "type": "buy"}, {"user": user, "item": first, "type": "skip"})
     store = client.service.histories.store
-    wait_until(lambda: store.noted(answer["request_id"]) is not None)
+    wait_until(lambda: store.noted([answer["request_id"]]))
     again = replayed(store, answer["request_id"])
     assert again.reproduced
     assert not {item, *rejected} & {each.item for each in again.answer.items}

@@ -41,11 +41,11 @@ class StoredAnswersContract:
         store.note(
             [first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60, NOW
         )
-        assert store.noted("r-1") == first
-        found = store.noted("r-2")
-        assert found is not None
-        assert found.owner == Session("s")
-        assert store.noted("r-4") is None
+        found = store.noted(["r-1", "r-4", "r-2", "r-1"])
+        assert found.keys() == {"r-1", "r-2"}
+        assert found["r-1"] == first
+        assert found["r-2"].owner == Session("s")
+        assert not store.noted([])
         assert store.hit(["r-1", "r-1", "r-4"]) == {"r-1"}
         assert store.hit(["r-1", "r-2"]) == {"r-2"}
         assert store.hit([]) == set()
@@ -55,19 +55,18 @@ class StoredAnswersContract:
         assert store.tallies() == counts | {("e/a", "missed_search"): 2}
         # Erasing a user erases the answers too.
         store.erase(42, NOW)
-        assert store.noted("r-1") is None
-        assert store.noted("r-3") is not None
+        assert store.noted(["r-1", "r-3"]).keys() == {"r-3"}
         assert not store.hit(["r-1"])
         if not self.has_clock:
             store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60, NOW + 100)
-            assert store.noted("r-3") is None
+            assert not store.noted(["r-3"])
 
     def test_an_answer_is_stored_once(self, store: HistoryStore) -> None:
         """A load balancer may repeat a request with the same id."""
         first = Answered("r-1", 42, NOW, "e/a", (1,))
         store.note([first, Answered("r-1", 42, NOW, "e/a", (2,))], 60, NOW)
         store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60, NOW)
-        assert store.noted("r-1") == first
+        assert store.noted(["r-1"]) == {"r-1": first}
         assert store.tallies() == {("e/a", "answers"): 1}
         # After an erasure it is another answer.
         assert store.hit(["r-1"])
@@ -79,6 +78,9 @@ class StoredAnswersContract:
         """Each group has its own, however many there are."""
         names = [f"r-{n}" for n in range(600)]
         store.note([Answered(name, n, NOW, f"e/{n % 3}", ()) for n, name in enumerate(names)], 60, NOW)
+        assert {name: each.owner for name, each in store.noted(names).items()} == {
+            name: n for n, name in enumerate(names)
+        }
         assert store.hit(names[:2]) == set(names[:2])
         assert store.hit(names) == set(names[2:])
         assert {group: count for (group, name), count in store.tallies().items() if name == "hits"} == {
@@ -94,11 +96,12 @@ class StoredAnswersContract:
         store.note([Answered(f"r-{n}", owner, NOW + 5, "e/a", (1,)) for n, owner in enumerate(erased)], 60, NOW)
         store.note([Answered("r-2", "42", NOW - 5, "e/a", (1,))], 60, NOW)
         store.note([Answered("r-3", 42, NOW - 5, "e/a", (1,), erased=at)], 60, NOW)
-        assert [store.noted(f"r-{n}") is None for n in range(4)] == [True, True, False, False]
+        names = [f"r-{n}" for n in range(5)]
+        assert store.noted(names).keys() == {"r-2", "r-3"}
         # Another erasure of the same owner.
         store.erase(42, NOW - 60)
         store.note([Answered("r-4", 42, NOW + 5, "e/a", (1,), erased=at)], 60, NOW)
-        assert [store.noted(f"r-{n}") is None for n in (3, 4)] == [True, True]
+        assert store.noted(names).keys() == {"r-2"}
         assert store.tallies() == {("e/a", "answers"): 2}
 
     @pytest.mark.parametrize("ahead", [0, 3600, -3600])
@@ -112,7 +115,7 @@ class StoredAnswersContract:
         assert [float(each) for each in marks[1:] if each] == sorted({each for each in marks if each is not None})
         given = [Answered(f"r-{n}", session, NOW, "e/a", (1,), erased=each) for n, each in enumerate(marks)]
         store.note(given, 60, NOW)
-        assert [store.noted(each.request_id) is None for each in given] == [True] * 4 + [False]
+        assert store.noted([each.request_id for each in given]).keys() == {"r-4"}
         # The user has none of these marks, and other processes need not follow merges.
         assert store.history(10).erased is None
         assert set(store.erased()) == {session}
@@ -132,9 +135,10 @@ class StoredAnswersContract:
         store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60, NOW)
         assert store.hit(["r-0"])
         store.merge(session, "ü", NOW)
-        found = [store.noted(f"r-{n}") for n in range(5)]
-        assert [each and each.owner for each in found] == ["ü", "sü 1", other, None, "ü"]
-        assert [each and (each.items, each.text) for each in found] == [((n,), "ß") for n in range(5)]
+        names = [f"r-{n}" for n in range(5)]
+        found = [store.noted(names)[name] for name in names]
+        assert [each.owner for each in found] == ["ü", "sü 1", other, None, "ü"]
+        assert [(each.items, each.text) for each in found] == [((n,), "ß") for n in range(5)]
         assert store.hit(["r-0", "r-4"]) == {"r-4"}
         store.erase("ü", NOW)
-        assert [store.noted(f"r-{n}") is None for n in range(5)] == [True, False, False, False, True]
+        assert store.noted(names).keys() == {"r-1", "r-2", "r-3"}

@@ -225,7 +225,7 @@ class Outcomes:
     def _count_hits(self, store: HistoryStore) -> None:
         until = time.monotonic() + _CLOSE_SECONDS
         while time.monotonic() < until and (due := self._due(math.inf)):
-            hits, _ = _parted(due, _noted(store, due))
+            hits, _ = _parted(due, store.noted([each.request_id for each in due]))
             self._count(hits, store.hit(list(hits)))
 
     def _write_out(self) -> None:
@@ -237,7 +237,8 @@ class Outcomes:
 
     async def _missed(self, due: Sequence[_Follow]) -> list[tuple[Answered, Id]]:
         """Count the hits among events; return the items that were not in their answers, with those."""
-        answers = await self._histories.call("noted", lambda store: _noted(store, due))
+        names = [each.request_id for each in due]
+        answers = await self._histories.call("noted", lambda store: store.noted(names))
         hits, missed = _parted(due, answers)
         if hits:
             self._count(hits, await self._histories.call("hit", lambda store: store.hit(list(hits))))
@@ -270,15 +271,11 @@ class Outcomes:
             self._tally.inc(_arm_of(hits[name]), "hit")
 
 
-def _noted(store: HistoryStore, due: Sequence[_Follow]) -> list[Answered | None]:
-    return [store.noted(each.request_id) for each in due]
-
-
 def _parted(
-    due: Sequence[_Follow], answers: Sequence[Answered | None]
+    due: Sequence[_Follow], answers: Mapping[str, Answered]
 ) -> tuple[dict[str, Answered], list[tuple[Answered, Id]]]:
     """The answers that contain an item of their events, by request; the other events' answers, with the items."""
-    pairs = [(answer, each.item) for each, answer in zip(due, answers, strict=True) if answer is not None]
+    pairs = [(answers[each.request_id], each.item) for each in due if each.request_id in answers]
     hits = {answer.request_id: answer for answer, item in pairs if item in answer.items}
     return hits, [(answer, item) for answer, item in pairs if item not in answer.items]
 

@@ -49,11 +49,12 @@ def replayed(
     `folder`: the model's current folder; `items`: the item table of the service; `searchers`: of a folder the classes
     that only the method's own file defines. Errors: `InputError` on an unknown request, or another model.
     """
-    noted = store.noted(request_id)
+    row = f"{request_id}.0"
+    answers = store.noted([request_id, row])
+    noted = answers.get(request_id)
     if noted is None:
-        row = f"{request_id}.0"
         fix = "answers are kept for --keep-answers, by their request_id"
-        if store.noted(row) is not None:
+        if row in answers:
             fix = f"it is a batch, whose rows are {row!r} and so on"
         raise InputError(f"the store keeps no answer {request_id!r}; {fix}")
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)

@@ -221,10 +221,10 @@ class MemoryStore:
     def _is_spent(self, name: str, oldest: float) -> bool:
         return len(self._answers) > _MOST_ANSWERS or self._answers[name].time < oldest
 
-    def noted(self, request_id: str) -> Answered | None:
+    def noted(self, request_ids: Sequence[str]) -> Mapping[str, Answered]:
         with self._lock:
             self._check()
-            return self._answers.get(request_id)
+            return {each: self._answers[each] for each in request_ids if each in self._answers}
 
     def hit(self, request_ids: Sequence[str]) -> set[str]:
         with self._lock:

@@ -231,8 +231,11 @@ class HistoryStore(Protocol):
         """
         ...
 
-    def noted(self, request_id: str) -> Answered | None:
-        """The answer of that request, None if it is not stored or has expired."""
+    def noted(self, request_ids: Sequence[str]) -> Mapping[str, Answered]:
+        """The answers of these requests, by request, without those that are not stored or have expired.
+
+        Their number costs few reads, as each may be a way to a server and back.
+        """
         ...
 
     def hit(self, request_ids: Sequence[str]) -> set[str]:

@@ -230,16 +230,15 @@ class RedisStore:
 
         self._write(work)
 
-    def noted(self, request_id: str) -> Answered | None:
-        found = cast("bytes | None", self._asked(lambda: self._client.get(f"{_PREFIX}answer:{request_id}")))
-        if found is None:
-            return None
-        length, _, rest = found.partition(b" ")
-        time, group, body = json.loads(rest[int(length) :])
-        return read_answer(request_id, rest[: int(length)].decode() or None, time, group, body)
+    def noted(self, request_ids: Sequence[str]) -> Mapping[str, Answered]:
+        if not request_ids:
+            return {}
+        names = [f"{_PREFIX}answer:{each}" for each in request_ids]
+        found = cast("list[bytes | None]", self._asked(lambda: self._client.mget(names)))
+        return {each: _answered(each, text) for each, text in zip(request_ids, found, strict=True) if text is not None}
 
     def hit(self, request_ids: Sequence[str]) -> set[str]:
-        found = [each for each in map(self.noted, request_ids) if each is not None]
+        found = list(self.noted(request_ids).values())
 
         def work() -> list[Any]:
             with self._client.pipeline(transaction=False) as pipe:
@@ -281,6 +280,12 @@ def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     if seq < 0:
         return KeyReused(batch[places[0]].key)
     return Appended(places, len(batch) - len(places), seq)
+
+
+def _answered(request_id: str, text: bytes) -> Answered:
+    length, _, rest = text.partition(b" ")
+    time, group, body = json.loads(rest[int(length) :])
+    return read_answer(request_id, rest[: int(length)].decode() or None, time, group, body)
 
 
 def _ask_settings(pipe: Any) -> None:

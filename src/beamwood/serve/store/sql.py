@@ -71,6 +71,7 @@ _ANSWER = f"""
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
 where not exists (select 1 from ({_GONE}) as gone where time > ?) on conflict (request_id) do nothing
 """
+_NOTED = "select request_id, owner, time, category, body from beamwood_answers where request_id in ({names})"
 _MERGED = "insert into beamwood_merged values (?, ?) on conflict (owner) do update set time = excluded.time"
 _TALLY = """
 insert into beamwood_tallies values (?, ?, ?)
@@ -274,10 +275,13 @@ class SqlStore(ABC):
 
         self._writer.call(lambda: self._transaction(work))
 
-    def noted(self, request_id: str) -> Answered | None:
-        columns = "request_id, owner, time, category, body"
-        rows = self._read(f"select {columns} from beamwood_answers where request_id = ?", (request_id,))
-        return read_answer(*rows[0]) if rows else None
+    def noted(self, request_ids: Sequence[str]) -> Mapping[str, Answered]:
+        found: dict[str, Answered] = {}
+        for start in range(0, len(request_ids), _MOST_PARAMETERS):
+            some = request_ids[start : start + _MOST_PARAMETERS]
+            rows = self._read(_NOTED.format(names=", ".join("?" * len(some))), some)
+            found |= {row[0]: read_answer(*row) for row in rows}
+        return found
 
     def hit(self, request_ids: Sequence[str]) -> set[str]:
         def work(cursor: Cursor) -> set[str]:
