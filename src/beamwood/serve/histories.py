@@ -62,6 +62,8 @@ class HistoryGateway:
         # Apart, as a write waits for all writes before it, and reads are answered meanwhile.
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-read")
         self._writers = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-write")
+        # Late reads may hold all readers of a store that answers.
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="store-ask")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
         # All tombstones up to this time are known; nothing of a store that may have become another one.
@@ -155,7 +157,7 @@ class HistoryGateway:
 
     async def _ask(self) -> None:
         try:
-            await _in_time(self._readers, lambda: self._open().get(_CLOCK), self._settings.timeout / 2)
+            await _in_time(self._asker, lambda: self._open().get(_CLOCK), self._settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
 
@@ -290,7 +292,7 @@ class HistoryGateway:
 
     def close(self) -> None:
         """Finish pending writes, and close the store."""
-        for pool in (self._readers, self._writers):
+        for pool in (self._readers, self._writers, self._asker):
             pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
