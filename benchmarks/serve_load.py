@@ -1,8 +1,9 @@
 """An HTTP load generator in a separate process, so that its processor time is not counted with the server's.
 
-`python -m benchmarks.serve_load '{"address": "127.0.0.1:8000", "seconds": 5, "connections": 4, ...}'` prints a JSON
-document. Closed loop: each connection sends as soon as its last answer has arrived. Open loop (`rate`): requests arrive
-by a Poisson process and are timed from their arrival, so that a slow server cannot slow down its own load.
+`python -m benchmarks.serve_load` reads a plan, `{"address": "127.0.0.1:8000", "seconds": 5, "connections": 4, ...}`,
+from stdin, and prints a JSON document. Closed loop: each connection sends as soon as its last answer has arrived. Open
+loop (`rate`): requests arrive by a Poisson process and are timed from their arrival, so that a slow server cannot slow
+down its own load.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import numpy as np
 
 _READ_BYTES = 2**16
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
+# Seconds until a server that takes no connection is asked again.
+_PAUSE = 0.01
 
 
 @dataclass
@@ -64,6 +68,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.read = b""
         self.arrived = 0.0
+        self.is_last = False
 
     def send(self, request: bytes, arrived: float) -> None:
         """Send a request, which is timed from its arrival."""
@@ -71,7 +76,10 @@ class Connection:
         self.socket.sendall(request)
 
     def answer(self) -> bytes | None:
-        """The whole answer, None while more of it is to come. Errors: `OSError`, `ValueError`."""
+        """The whole answer, None while more of it is to come; `is_last`: the server closes after it.
+
+        Errors: `OSError`, `ValueError`.
+        """
         got = self.socket.recv(_READ_BYTES)
         if not got:
             raise ConnectionError("the server closed the connection")
@@ -82,7 +90,10 @@ class Connection:
         length = _LENGTH.search(head)
         if length is None:
             raise ValueError("an answer without content-length")
-        return self.read if len(body) >= int(length[1]) else None
+        if len(body) < int(length[1]):
+            return None
+        self.is_last = _CLOSE.search(head) is not None
+        return self.read
 
 
 def requests_of(plan: dict[str, Any]) -> list[bytes]:
@@ -107,18 +118,22 @@ class Load:
 
     def closed(self) -> None:
         """Closed loop: each connection sends as soon as its last answer has arrived."""
-        until = time.perf_counter() + self.plan["seconds"]
-        for _ in range(self.plan["connections"]):
-            self.send(time.perf_counter())
-        while self.running:
-            self.collect(None)
-            while self.running < self.plan["connections"] and (now := time.perf_counter()) < until:
-                self.send(now)
+        now = time.perf_counter()
+        until = now + self.plan["seconds"]
+        while self.running or now < until:
+            for _ in range(self.plan["connections"] - self.running):
+                if (now := time.perf_counter()) < until:
+                    self.send(now)
+            if self.running:
+                self.collect(None)
+            elif now < until:
+                time.sleep(_PAUSE)
 
     def opened(self) -> None:
         """Open loop: requests arrive even if earlier ones have no answer yet."""
         rng = random.Random(1)
-        self.free.extend(self.connected() for _ in range(self.plan["connections"]))
+        made = [self.connected() for _ in range(self.plan["connections"])]
+        self.free.extend(each for each in made if each is not None)
         due = time.perf_counter()
         end = due + self.plan["seconds"]
         while due < end:
@@ -131,9 +146,13 @@ class Load:
         while self.running:
             self.collect(None)
 
-    def connected(self) -> Connection:
-        """A new connection."""
-        made = Connection(self.plan["address"])
+    def connected(self) -> Connection | None:
+        """A new connection; None, counted as an error, where the server takes none."""
+        try:
+            made = Connection(self.plan["address"])
+        except OSError:
+            self.counts.errors += 1
+            return None
         self.connections[made.socket.fileno()] = made
         self.watched.register(made.socket, select.EPOLLIN)
         return made
@@ -142,10 +161,8 @@ class Load:
         """Send the next request."""
         request = self.requests[self.sent % len(self.requests)]
         self.sent += 1
-        try:
-            connection = self.free.popleft() if self.free else self.connected()
-        except OSError:
-            self.counts.errors += 1
+        connection = self.free.popleft() if self.free else self.connected()
+        if connection is None:
             return
         self.running += 1
         try:
@@ -162,14 +179,18 @@ class Load:
             connection = self.connections[number]
             try:
                 answer = connection.answer()
+                if answer is None:
+                    continue
+                status = int(answer[9:12])
             except (OSError, ValueError):
                 self.leave(connection)
                 continue
-            if answer is not None:
-                self.running -= 1
-                self.counts.add(int(answer[9:12]), time.perf_counter() - connection.arrived)
-                self.counts.degraded += b'"degraded":true' in answer
-                self.free.append(connection)
+            self.running -= 1
+            self.counts.add(status, time.perf_counter() - connection.arrived)
+            self.counts.degraded += b'"degraded":true' in answer
+            self.free.append(connection)
+            if connection.is_last:
+                self.leave(connection)
 
     def leave(self, connection: Connection) -> None:
         """Close a connection; the request on it, if any, ended in an error."""
