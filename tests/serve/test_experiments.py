@@ -7,18 +7,21 @@ import shutil
 import time
 from collections import Counter
 from contextlib import closing
-from unittest.mock import Mock, call
+from unittest.mock import DEFAULT, Mock, call
 
 import msgspec
 import pytest
 
 from beamwood.cli.main import main
+from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
 from beamwood.serve.experiments import Arm, Experiment, Experiments, arm_of
+from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.replay import replayed
+from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
@@ -110,6 +113,7 @@ def test_invalid_experiments_are_refused(models, options, body, said):
 
 def test_an_item_that_is_erased_while_an_experiment_starts_is_in_no_arm(models, monkeypatch):
     monkeypatch.setattr("beamwood.serve.items.catalogue._ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 60.0)
     store = MemoryStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(models / "one", models_dir=models) as client:
@@ -119,14 +123,50 @@ def test_an_item_that_is_erased_while_an_experiment_starts_is_in_no_arm(models, 
         assert client.delete("/v1/experiments").status_code == 200
 
         def put(name, text):
-            # The arms are loaded by then.
-            assert client.delete(f"/v1/items/{erased}").status_code == 200
+            if name == "experiment":
+                # The arms are loaded by then.
+                assert client.delete(f"/v1/items/{erased}").status_code == 200
+            return DEFAULT
 
-        store.put = Mock(side_effect=put)
+        store.put = Mock(side_effect=put, wraps=store.put)
         started(client, [{"model": "other", "share": 1.0}])
         answer = post(client, "/v1/recommend", asked)
         assert answer["arm"] == "other"
         assert [each["item"] for each in answer["items"]] != [erased]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_experiment_that_is_refused_while_it_starts_is_not_stored(models, monkeypatch, is_late):
+    """An item that does not fit comes while the arms are loaded, or while the experiment is stored."""
+    monkeypatch.setattr("beamwood.serve.items.catalogue._ROUND_SECONDS", 60.0)
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 60.0)
+    store, load, stored = MemoryStore(), Experiments._loaded, []
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one", models_dir=models) as client:
+        before = started(client)["experiment"]
+        hidden = post(client, "/v1/recommend", {"user": 3, "k": 1})["items"][0]["item"]
+        monkeypatch.setattr(Catalogue, "caught_up", Mock(side_effect=InputError("an item does not fit")))
+
+        async def loaded(self, experiment):
+            arms = await load(self, experiment)
+            if not is_late:
+                await self._catalogue.change(lambda _, learned: learned.unavailable.append(hidden))
+            return arms
+
+        def put(name, text):
+            if name == "experiment":
+                stored.append(json.loads(text)["name"])
+                if is_late:
+                    assert client.delete(f"/v1/items/{hidden}").status_code == 200
+            return DEFAULT
+
+        monkeypatch.setattr(Experiments, "_loaded", loaded)
+        store.put = Mock(side_effect=put, wraps=store.put)
+        answer = client.put("/v1/experiments", json={"name": "e-2", "arms": [{"model": "other", "share": 1}]})
+        assert (answer.status_code, stored) == (422, ["e-2"] * is_late)
+        assert "does not fit" in answer.json()["error"]["message"]
+        assert json.loads(store.get("experiment")) == before
+        assert client.get("/v1/experiments").json()["experiment"] == before
 
 
 def test_a_store_that_is_down_is_reported_once(models, options, monkeypatch):
@@ -221,6 +261,21 @@ def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypa
         assert told["not_followed"].startswith("arm gone: ")
         assert client.delete("/v1/experiments").json()["not_followed"] is None
     assert said.count("experiment_not_followed") == 1
+
+
+def test_an_experiment_of_another_version_is_not_taken_for_the_earlier_one(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 60.0)
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one", models_dir=models) as client:
+        started(client)
+        store.put("experiment", json.dumps({"name": "e-2", "arms": ARMS, "ends": "soon"}))
+        with pytest.raises(Problem, match="end it"):
+            client.portal.call(client.service.experiments.look)
+        told = client.get("/v1/experiments").json()
+        assert told["experiment"] is None
+        assert "unknown field `ends`" in told["not_followed"]
+        assert client.delete("/v1/experiments").json()["not_followed"] is None
 
 
 def test_hits_and_misses_by_arm(models, options, monkeypatch):

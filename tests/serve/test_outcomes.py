@@ -79,6 +79,7 @@ def test_hits_of_a_flush_are_one_read_and_one_write(models, monkeypatch):
 
 
 def test_what_is_let_go_of_is_counted(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
     monkeypatch.setattr("beamwood.serve.monitoring.outcomes._MOST_WAITING", 3)
     with serving(models / "one") as client:
         client.service.histories.store.note = Mock(side_effect=StoreUnavailable("down"))

@@ -74,7 +74,7 @@ class Experiments:
         self.current: Experiment | None = None
         """The experiment whose arms answer."""
         self.stored: Experiment | None = None
-        """The one that the store keeps."""
+        """The one that the store keeps, None also where that cannot be read."""
         self.not_followed: str | None = None
         """Why its arms do not answer here."""
         self._text, self._again = "", math.inf
@@ -95,9 +95,15 @@ class Experiments:
         _check(experiment)
         text = msgspec.json.encode(experiment).decode()
         async with self._turn:
-            arms = await self._loaded(experiment)
+            arms = await self._caught_up(await self._loaded(experiment))
+            before = await self._histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
             await self._histories.call("put", lambda store: store.put(_DOCUMENT, text))
-            await self._run(experiment, arms)
+            try:
+                await self._run(experiment, arms)
+            except Problem:
+                # Unless another service has started one meanwhile.
+                await self._histories.call("put", lambda store: store.replace(_DOCUMENT, text, before))
+                raise
             self._text, self._again = text, math.inf
 
     async def stop(self) -> None:
@@ -109,14 +115,19 @@ class Experiments:
 
     async def _run(self, experiment: Experiment | None, arms: dict[str, Snapshot]) -> None:
         """Let arms answer, with what was learned while they were loaded. Errors: `Problem` where it does not fit."""
+        arms = await self._caught_up(arms)
+        # Nothing is awaited since the last look at what is learned.
+        self._models.arms, self.current = arms, experiment
+        self.stored, self.not_followed = experiment, None
+
+    async def _caught_up(self, arms: dict[str, Snapshot]) -> dict[str, Snapshot]:
+        """Arms with all that is learned by the time that this returns. Errors: `Problem` where it does not fit."""
         try:
             while any(each.learned != self._catalogue.name for each in arms.values()):
                 arms = {name: await self._catalogue.caught_up(each) for name, each in arms.items()}
         except InputError as error:
             raise Problem("invalid_request", str(error), field="arms") from None
-        # Nothing is awaited since the last look at what is learned.
-        self._models.arms, self.current = arms, experiment
-        self.stored, self.not_followed = experiment, None
+        return arms
 
     async def _loaded(self, experiment: Experiment) -> dict[str, Snapshot]:
         snapshots: dict[str, Snapshot] = {}
@@ -147,8 +158,8 @@ class Experiments:
             is_known = True
             try:
                 await self.look()
-            except (Problem, msgspec.DecodeError) as problem:
-                is_known = not isinstance(problem, Problem) or problem.code != "store_unavailable"
+            except Problem as problem:
+                is_known = problem.code != "store_unavailable"
                 # Logged once, not in each round.
                 before, self._trouble = self._trouble, str(problem)
                 if self._trouble != before:
@@ -165,8 +176,9 @@ class Experiments:
             if text != self._text or time.monotonic() >= self._again:
                 # A model that cannot be loaded here may appear later, and is retried less often.
                 self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
-                self.stored = msgspec.json.decode(text, type=Experiment) if text else None
+                self.stored = None
                 try:
+                    self.stored = _read(text)
                     await self._run(self.stored, {} if self.stored is None else await self._loaded(self.stored))
                 except Problem as problem:
                     self.not_followed = str(problem)
@@ -174,6 +186,14 @@ class Experiments:
                 self._again = math.inf
             if self._again == math.inf:
                 self._trouble = ""
+
+
+def _read(text: str) -> Experiment | None:
+    try:
+        return msgspec.json.decode(text, type=Experiment) if text else None
+    except msgspec.DecodeError as error:
+        hint = "serve it with the version that started it, or end it"
+        raise Problem("invalid_request", f"the stored experiment cannot be read ({error}); {hint}") from None
 
 
 def _check(experiment: Experiment) -> None:

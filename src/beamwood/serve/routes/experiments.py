@@ -32,7 +32,8 @@ class Group(Struct):
 class Report(Struct):
     """The stored experiment, and counts of all answers so far.
 
-    `not_followed`: why its arms do not answer here, null where they do.
+    `experiment`: null without one, and where it cannot be read. `not_followed`: why its arms do not answer here, null
+    where they do.
     """
 
     experiment: Experiment | None

@@ -100,18 +100,21 @@ async function models() {
   const list = document.getElementById("model-list"), said = document.getElementById("model-said");
   try {
     const now = await asked("/v1/models"), trial = await asked("/v1/experiments");
+    const isFree = trial.experiment === null && trial.not_followed === null;
     const parts = [`${now.model} answers, searched by ${now.searched_by}. `];
     for (const name of now.available.filter((each) => !now.path.endsWith(`/${each}`))) {
       parts.push(button(`load ${name}`, () => swapped("/v1/models/load", { path: name })), " ");
       const arms = [{ model: "current", share: 0.5 }, { model: name, share: 0.5 }];
-      if (trial.experiment === null) parts.push(button(`try ${name} on half of the users`, () => tried("PUT", { name, arms })), " ");
+      if (isFree) parts.push(button(`try ${name} on half of the users`, () => tried("PUT", { name, arms })), " ");
     }
     if (now.earlier.length) parts.push(button("back to the one before", () => swapped("/v1/models/rollback", {})));
     if (!now.available.length) parts.push("Start the service with --models-dir to load others here. ");
-    if (trial.experiment !== null) {
-      const arms = trial.experiment.arms.map((arm) => `${arm.name ?? arm.model} ${(100 * arm.share).toFixed(0)} %`);
+    if (!isFree) {
+      // One that cannot be read is null.
+      const { name, arms } = trial.experiment ?? { name: "of the store", arms: [] };
       const state = trial.not_followed === null ? "runs" : `is not followed here (${trial.not_followed})`;
-      parts.push(document.createElement("br"), `The experiment ${trial.experiment.name} ${state}: ${arms.join(", ")}. `);
+      const shares = arms.map((arm) => `${arm.name ?? arm.model} ${(100 * arm.share).toFixed(0)} %`).join(", ");
+      parts.push(document.createElement("br"), `The experiment ${name} ${state}${shares && `: ${shares}`}. `);
       parts.push(button("end it", () => tried("DELETE")));
     }
     for (const group of trial.groups) {
