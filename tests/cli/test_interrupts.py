@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from beamwood import load
+from beamwood.cli.interrupts import PATIENCE, Watch, begin, claimed
 from beamwood.data.markets import synthetic
 from beamwood.recipes.portfolio import find as finding
 from beamwood.recipes.portfolio.members import Member
@@ -218,6 +219,25 @@ def test_the_checkpoint_of_an_earlier_run_is_not_reported(market, tmp_path, monk
     capsys.readouterr()
     assert beamwood(*command, *words) == 130
     assert capsys.readouterr().err.strip().splitlines()[-1] == ANEW
+
+
+def test_who_claims_the_line_gets_time_to_print(monkeypatch):
+    begin()
+    watch, waits = Watch.__new__(Watch), []
+
+    def wait(self, seconds):
+        waits.append(seconds)
+        claimed()
+        return False
+
+    def ending(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(Watch, "_await", wait)
+    monkeypatch.setattr(os, "_exit", ending)
+    with pytest.raises(SystemExit, match="130"):
+        watch._watch()
+    assert waits == [None, PATIENCE, PATIENCE]
 
 
 # A run that has saved its state and printed the line, whose interpreter takes long to end.

@@ -1,6 +1,7 @@
 """The command line as a process: closed, full and non-UTF-8 streams, and SIGTERM."""
 
 import errno
+import io
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import typer
 
 from beamwood import __version__
 from beamwood.cli.commands.fit import print_fit
-from beamwood.cli.interrupts import begin
+from beamwood.cli.interrupts import begin, claimed
 from beamwood.cli.main import main
 from beamwood.cli.output import finish
 from beamwood.methods import Method
@@ -147,6 +148,43 @@ def test_an_interrupted_command_also_says_that_its_page_is_unwritten(tmp_path, c
     assert document["error"].startswith("interrupted; kept; ")
     assert "x.html cannot be written" in document["error"]
     assert said.err == f"beamwood: {document['error']}\n"
+
+
+class _WithoutReader(io.StringIO):
+    """A stdout whose reader has left."""
+
+    def flush(self):
+        raise BrokenPipeError
+
+    def fileno(self):
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize(("stopped", "code"), [("interrupted; kept", 130), (None, 2)])
+def test_an_error_is_said_though_nobody_reads_the_result(monkeypatch, capsys, as_json, stopped, code):
+    """As in `beamwood fit log.csv | tee out`, where Ctrl-C also ends tee."""
+    begin()
+    monkeypatch.setattr(sys, "stdout", _WithoutReader())
+    with pytest.raises(typer.Exit) as ended:
+        finish({"a": 1}, lambda: print("a"), as_json=as_json, error="wrong", stopped=stopped)
+    assert ended.value.exit_code == code
+    said = "wrong" if stopped is None else f"{stopped}; wrong"
+    assert capsys.readouterr().err == f"beamwood: {said}\n"
+
+
+def test_an_interrupted_command_prints_no_second_document(capsys):
+    """The watch may have printed one, and prints none while the command prints its own."""
+    begin()
+    claims = []
+    with pytest.raises(typer.Exit) as ended:
+        finish({}, lambda: claims.append(claimed()), as_json=False, stopped="interrupted; kept")
+    assert (claims, ended.value.exit_code) == ([False], 130)
+    capsys.readouterr()
+    with pytest.raises(typer.Exit) as ended:
+        finish({"a": 1}, print, as_json=True, stopped="interrupted; kept")
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "inspect"])

@@ -107,6 +107,9 @@ class Watch:
             if self._as_json:
                 with suppress(OSError):
                     os.write(1, f"{json.dumps({'error': interrupted(), 'exit': 130})}\n".encode())
+        else:
+            # Who claimed the line may still be printing.
+            self._await(PATIENCE)
         os._exit(130)
 
     def _write(self, line: str) -> None:

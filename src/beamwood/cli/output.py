@@ -146,19 +146,23 @@ def finish(
     """Write the page, its path and its text, and print the result: as JSON, or by `show`.
 
     An error ends the command with exit code 2, and so does a page that cannot be written; `stopped`, the line of an
-    interrupt, ends it with 130. The result is printed first.
+    interrupt, ends it with 130. The result is printed first, unless it has no reader.
     """
     unwritten = None if page is None else _unwritten(*page)
     error = "; ".join(each for each in (stopped, error, unwritten) if each is not None) or None
     code = 2 if stopped is None else 130
-    if error is not None:
-        document = document | {"error": error, "exit": code}
-    print_json(document) if as_json else show()
     if error is None:
+        print_json(document) if as_json else show()
         return
-    sys.stdout.flush()
+    # Claimed first, as the watch prints a document, too.
     if stopped is None or claimed():
-        say(f"beamwood: {error}", sys.stderr)
+        try:
+            print_json(document | {"error": error, "exit": code}) if as_json else show()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            silence(sys.stdout)
+        finally:
+            say(f"beamwood: {error}", sys.stderr)
     raise typer.Exit(code)
 
 
