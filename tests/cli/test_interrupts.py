@@ -240,6 +240,35 @@ def test_who_claims_the_line_gets_time_to_print(monkeypatch):
     assert waits == [None, PATIENCE, PATIENCE]
 
 
+def test_a_search_interrupted_twice_says_that_it_is_unfinished(market, tmp_path, monkeypatch, capsys):
+    def ending(*_, **__):
+        raise KeyboardInterrupt
+
+    def cut_short(*given, **options):
+        return replace(find(*given, **options), interrupted=True)
+
+    find = partial(finding.find, members=[Member("popularity", "popularity")])
+    monkeypatch.setattr(finding, "find", cut_short)
+    monkeypatch.setattr("beamwood.cli.search.finish", ending)
+    out = tmp_path / "out"
+    assert beamwood("fit", market / "log.parquet", "--out", out, "--time-limit", "10m") == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"beamwood: interrupted; the best so far is in {out}; the same command with --resume goes on"
+
+
+@pytest.mark.parametrize("measuring", ["recipes.comparison.Comparison.add", "evaluation.protocol.evaluate_split"])
+def test_a_demo_interrupted_while_it_measures_says_how_to_repeat_it(tmp_path, monkeypatch, capsys, measuring):
+    def ending(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"beamwood.{measuring}", ending)
+    monkeypatch.setattr("beamwood.cli.commands.demo.METHODS", ("popularity", "cooccurrence"))
+    monkeypatch.setattr(synthetic, "make_market", partial(synthetic.make_market, synthetic.MarketConfig(num_users=120)))
+    assert beamwood("demo", "--out", tmp_path / "out", "--seconds", 5) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "beamwood: interrupted; run the demo again with --overwrite"
+
+
 # A run that has saved its state and printed the line, whose interpreter takes long to end.
 ENDING = """
 import os, signal, time

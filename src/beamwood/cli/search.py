@@ -126,16 +126,20 @@ class FolderSearch:
                 say=tell,
             )
             save(found.retriever)
-        with keeping(lambda: f"{asked.out} is saved"):
-            self._show(found, as_json=as_json)
+        kept = f"{asked.out} is saved"
+        if found.interrupted:
+            kept = f"the best so far is in {asked.out}; the same command with --resume goes on"
+        with keeping(lambda: kept):
+            self._show(found, f"interrupted; {kept}" if found.interrupted else None, as_json=as_json)
 
-    def _show(self, found: PortfolioResult, *, as_json: bool) -> None:
-        """Print what was found, and write its page. Errors: `typer.Exit`, 130 where the search was interrupted."""
+    def _show(self, found: PortfolioResult, stopped: str | None, *, as_json: bool) -> None:
+        """Print what was found, and write its page; `stopped`: the line of an interrupted search.
+
+        Errors: `typer.Exit`, 130 where there is that line.
+        """
         from beamwood.recipes.portfolio.table import table_lines
 
-        asked, stopped = self.asked, None
-        if found.interrupted:
-            stopped = f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on"
+        asked = self.asked
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}
         page = None

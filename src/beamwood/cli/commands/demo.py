@@ -52,7 +52,8 @@ def demo(
     check_output(out, overwrite=overwrite)
     report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
-    measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
+    with starting_anew("run the demo again with --overwrite"):
+        measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
 
     def show() -> None:
         print_table(measured.results | measured.beyond, CUTS)
@@ -100,8 +101,7 @@ def measure(
     measured = Comparison(split, CUTS, simplest_of({name: [method] for name, method in methods.items()}))
     for name, method in methods.items():
         began = time.perf_counter()
-        with starting_anew("run the demo again with --overwrite"):
-            retriever = fit_method(method, split, method.Config(), out=out, seed=seed, run=run, limit=time_limit)
+        retriever = fit_method(method, split, method.Config(), out=out, seed=seed, run=run, limit=time_limit)
         measured.seconds[name] = round(time.perf_counter() - began, 1)
         tell(f"{name}: fitted in {measured.seconds[name]} s")
         measured.add(name, retriever.searcher)

@@ -302,8 +302,9 @@ def fit_method(
 
 @contextmanager
 def starting_anew(fix: str) -> Iterator[None]:
-    """A context in which an interrupted training says `fix` instead of how to resume, which only `fit` can."""
-    try:
-        yield
-    except Interrupted:
-        raise Interrupted(f"interrupted; {fix}") from None
+    """A context in which an interrupted command says `fix`, and a training, too, which only `fit` can resume."""
+    with keeping(lambda: fix):
+        try:
+            yield
+        except Interrupted:
+            raise Interrupted(f"interrupted; {fix}") from None
