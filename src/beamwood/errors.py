@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import reprlib
@@ -29,12 +30,16 @@ __all__ = [
     "is_utf8",
     "nearest",
     "nearest_path",
+    "too_little_memory",
     "unsound_score",
+    "why_failed",
 ]
 
 
 # Known names listed in a message.
 _SHOWN = 60
+# What libraries say without memory: torch, the dynamic loader, Python.
+_NO_ROOM = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 # Synonyms that no spelling distance finds.
 _MEANT = {"gpu": "cuda"}
 # Entries of a folder compared with a misspelt name.
@@ -81,6 +86,27 @@ class TimeLimitError(InputError):
 
 class NotInstalledError(InputError, ImportError):
     """A feature needs an extra that is not installed; the message has the command."""
+
+
+def too_little_memory(error: BaseException) -> str | None:
+    """The words for an error of numpy, Python, torch or the dynamic loader without memory, None for any other error.
+
+    Most say so only in their message.
+    """
+    known = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    worded = isinstance(error, RuntimeError | ImportError | OSError) and any(word in str(error) for word in _NO_ROOM)
+    if not known and not worded:
+        return None
+    return "there is too little memory" + (f" ({error})" if str(error) else "")
+
+
+def why_failed(error: Exception) -> str | None:
+    """Why one of several models cannot be had: wrong input or too little memory; None for what ends the command: a
+    full disk or a bug.
+    """
+    if isinstance(error, NotSavedError):
+        return None
+    return str(error) if isinstance(error, InputError) else too_little_memory(error)
 
 
 def first_problem(error: ValidationError) -> str:

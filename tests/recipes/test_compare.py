@@ -140,11 +140,17 @@ FAILING = SHORTENED.replace("shortened", "NAME").replace("    fitted =", "    ER
 def test_a_method_that_fails_leaves_the_others_compared(split, tmp_path, monkeypatch):
     """By a loss that is not finite, too little memory, or while it is blended or measured. A full disk ends all."""
     said: list[str] = []
-    for name, error in (("apart", "raise ValueError"), ("large", "raise MemoryError"), ("full", "raise NotSavedError")):
-        error = error.replace("ValueError", "InputError('the loss is nan')").replace("SavedError", "SavedError('full')")
-        lines = "from beamwood.errors import InputError, NotSavedError\n" + FAILING.replace("ERROR", error)
+    errors = {
+        "apart": "InputError('the loss is nan')",
+        "large": "MemoryError",
+        "wide": 'RuntimeError("can\'t allocate memory")',
+        "full": "NotSavedError('full')",
+        "bug": "RuntimeError('a bug')",
+    }
+    for name, error in errors.items():
+        lines = "from beamwood.errors import InputError, NotSavedError\n" + FAILING.replace("ERROR", f"raise {error}")
         (tmp_path / f"{name}.py").write_text(lines.replace("NAME", name))
-    failing = [str(tmp_path / "apart.py"), str(tmp_path / "large.py")]
+    failing = [str(tmp_path / "apart.py"), str(tmp_path / "large.py"), str(tmp_path / "wide.py")]
     monkeypatch.setattr("beamwood.recipes.comparison.measure_cost", _too_large_for("popularity"))
     named = ["popularity", *failing, "transitions", "ease", "ease+cooccurrence"]
     monkeypatch.setattr("beamwood.methods.sums.put_behind", _raising(InputError("no weight")))
@@ -153,6 +159,7 @@ def test_a_method_that_fails_leaves_the_others_compared(split, tmp_path, monkeyp
     assert compared.left_out == {
         "apart": "the loss is nan",
         "large": "there is too little memory",
+        "wide": "there is too little memory (can't allocate memory)",
         "popularity": "there is too little memory",
         "ease+cooccurrence": "no weight",
     }
@@ -162,6 +169,8 @@ def test_a_method_that_fails_leaves_the_others_compared(split, tmp_path, monkeyp
         beamwood.compare(split, ["ease", failing[0]])
     with pytest.raises(NotSavedError, match="full"):
         beamwood.compare(split, ["popularity", "ease", str(tmp_path / "full.py")])
+    with pytest.raises(RuntimeError, match="a bug"):
+        beamwood.compare(split, ["popularity", "ease", str(tmp_path / "bug.py")])
 
 
 def _raising(error):

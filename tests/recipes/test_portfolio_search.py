@@ -219,6 +219,24 @@ def test_failed_fits_are_reported(split):
     assert "ranker" in "\n".join(table_lines(found.document))
 
 
+def test_a_fit_or_blend_without_memory_leaves_the_others(split, monkeypatch):
+    """torch and the C++ runtime raise RuntimeError there, not MemoryError."""
+
+    def without(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    whole, why = Looks._fitted, "there is too little memory (DefaultCPUAllocator: can't allocate memory)"
+    monkeypatch.setattr(
+        Looks, "_fitted", lambda self, member, s: (without if member.name == "ease" else whole)(self, member, s)
+    )
+    monkeypatch.setattr(first_part.FirstPart, "behind", without)
+    found = find(split, time_limit=600, members=[*COUNTING, Member("ease", "ease")])
+    notes = {row["name"]: row["note"] for row in found.document["rows"]}
+    assert notes.pop("ease") == why
+    assert [note for name, note in notes.items() if "+" in name] == [why] * sum("+" in name for name in notes)
+    assert any("+" in name for name in notes)
+
+
 def test_a_method_with_too_little_time_reports_the_required_time(split, tmp_path, monkeypatch):
     whole = Looks._fitted
 

@@ -20,7 +20,7 @@ from beamwood.cli.output import prepare_streams, say, silence, tell_warning
 from beamwood.cli.registry import COMMANDS, EXAMPLES, commands_by_name
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
-from beamwood.errors import InputError, is_utf8
+from beamwood.errors import InputError, is_utf8, too_little_memory
 from beamwood.extras import asking_for
 from beamwood.system import address_limit
 from beamwood.training.interrupt import Interrupted
@@ -29,7 +29,6 @@ __all__ = ["app", "run"]
 
 # With less address space the threads of libraries cannot start, which ends the process silently.
 _ADDRESSES = 1_400 * 2**20
-_NO_ROOM = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
@@ -109,8 +108,14 @@ def _ended_by(error: BaseException, arguments: list[str], *, as_json: bool) -> i
     # Errors of typer, or of click, which older versions of typer need.
     if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
         return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
-    if isinstance(error, Exception) and _is_of_memory(error):
-        return _without_memory(error, as_json=as_json)
+    without_memory = too_little_memory(error)
+    if without_memory is not None:
+        return failed(
+            f"{without_memory}; lower what was set high, such as batch_size or width, or take a machine, or a limit "
+            "(ulimit -v), with more",
+            WRONG_INPUT,
+            as_json=as_json,
+        )
     if isinstance(error, SystemExit | OSError):
         return _without_output(error, as_json=as_json)
     return _fault(error, as_json=as_json)
@@ -124,22 +129,6 @@ def _as_typed(error: Any, arguments: list[str]) -> str:
 def _stopped(line: str, *, as_json: bool) -> int:
     """Print the line about an interrupt, unless the watch has printed it and ends the process."""
     return failed(line, INTERRUPTED, as_json=as_json) if interrupts.claimed() else INTERRUPTED
-
-
-def _is_of_memory(error: Exception) -> bool:
-    """Whether numpy, Python, torch or the dynamic loader ran out of memory; most say so only in the message."""
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    return isinstance(error, RuntimeError | ImportError | OSError) and any(word in str(error) for word in _NO_ROOM)
-
-
-def _without_memory(error: Exception, *, as_json: bool) -> int:
-    return failed(
-        f"there is too little memory ({error}); lower what was set high, such as batch_size or width, or take a "
-        "machine, or a limit (ulimit -v), with more",
-        WRONG_INPUT,
-        as_json=as_json,
-    )
 
 
 def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.split import OF_OTHERS, Split
-from beamwood.errors import InputError, NotInstalledError, NotSavedError, nearest
+from beamwood.errors import InputError, NotInstalledError, nearest, why_failed
 from beamwood.evaluation.protocol import checked_ks
 from beamwood.evaluation.tail import TailRule
 from beamwood.extras import is_installed, not_installed
@@ -274,10 +274,10 @@ class _Fits:
         """A context whose errors leave out the method, so that the others are still compared. Errors: a full disk."""
         try:
             yield
-        except NotSavedError:
-            raise
-        except (InputError, MemoryError) as error:
-            why = str(error) or "there is too little memory"
+        except Exception as error:
+            why = why_failed(error)
+            if why is None:
+                raise
             self.measured.left_out[name] = why
             self.say(f"{name} is left out: {why}")
 

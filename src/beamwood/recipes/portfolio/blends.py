@@ -6,7 +6,7 @@ Source: Caruana et al., "Ensemble Selection from Libraries of Models" (ICML 2004
 from __future__ import annotations
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.errors import why_failed
 from beamwood.recipes.portfolio.choice import Candidate, next_blend, within
 from beamwood.recipes.portfolio.final_evaluation import FinalEvaluation
 from beamwood.recipes.portfolio.first_part import FirstPart
@@ -67,8 +67,10 @@ class Blends:
         first = self._first_part(names[:-1])
         try:
             blend = first.behind(trials.folder.fitted(names[-1]), choosing)
-        except InputError as error:
-            trial.why = str(error)
+        except Exception as error:
+            trial.why = why_failed(error)
+            if trial.why is None:
+                raise
             trials.folder.add(trial, self._budget.seconds)
             return
         weights = blend.metadata["config"]

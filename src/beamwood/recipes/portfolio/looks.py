@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, NotSavedError, TimeLimitError
+from beamwood.errors import TimeLimitError, why_failed
 from beamwood.fitting.fitted import training_seconds
 from beamwood.recipes.portfolio.choice import Look, next_look, shortest
 from beamwood.recipes.portfolio.members import Member
@@ -75,11 +75,11 @@ class Looks:
         trial = Trial(name, (name,))
         try:
             fitted = self._fitted(member, seconds)
-        except NotSavedError:
+        except Exception as error:
             # A full disk is not the member's failure; it may still be the best.
-            raise
-        except (InputError, MemoryError) as error:
-            trial.why = str(error) or "there is too little memory"
+            trial.why = why_failed(error)
+            if trial.why is None:
+                raise
             if isinstance(error, TimeLimitError) and error.min_seconds is not None:
                 trial.needs = error.min_seconds
                 trial.why = f"its look had {seconds:.0f} s and needs {error.min_seconds:.0f}; a longer limit has more"
