@@ -158,7 +158,7 @@ def of_margins(margins: MarginReport) -> str:
     way, items = margins.way, counted(margins.k, "item")
     pairs = _pairs(margins.targets, margins.queries)
     if way.kind != "beam":
-        own = f"this tree is searched by {way.kind}, {way.judged} judged"
+        own = f"this tree is searched by {way.kind}"
     elif max(way.beam_width, margins.k) < margins.beam_width:
         own = f"this tree is searched by a beam of {way.beam_width}"
     else:
