@@ -5,7 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from beamwood.report.compare import by_group
+from beamwood.evaluation.verdict import judge
+from beamwood.report.compare import by_group, spoken_of
 from chromium import rows_of
 
 charts = pytest.importorskip("beamwood.report.charts", reason="pages need the extra plots")
@@ -42,6 +43,24 @@ def test_labels_do_not_overlap(seed):
     assert all(
         layer["encoding"]["y"]["scale"] == drawn["layer"][0]["encoding"]["y"]["scale"] for layer in drawn["layer"]
     )
+
+
+@pytest.mark.parametrize(("counts", "spoken"), [(0.0, {"tree", "towers", "ease", "counts"}), (0.5, {"counts", "tree"})])
+def test_charts_of_groups_have_the_methods_of_the_verdict(counts, spoken):
+    """The next, the first rival that is not certainly below, and the simplest; the next may be level."""
+    values = {
+        "tree": np.full(40, 0.5),
+        "towers": 0.48 + np.resize([0.001, -0.001], 40),
+        "ease": 0.47 + np.resize([0.3, -0.3], 40),
+        "counts": np.full(40, counts),
+    }
+    verdict = judge(values, "removed", "f@20", "counts")
+    means = {name: {"removed": {"metrics": {"f@20": float(each.mean())}}} for name, each in values.items()}
+    found = spoken_of({"verdict": {"removed": verdict.as_dict()}, "methods": means}, "removed")
+    assert set(found) == spoken
+    words = verdict.as_dict()["words"]
+    assert all(name in words for name in found)
+    assert all(name in found for name in values if name in words)
 
 
 def test_each_group_has_its_own_point_and_a_true_name():

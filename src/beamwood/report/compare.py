@@ -52,8 +52,10 @@ def comparison_charts(document: Document) -> dict[str, Any]:
 def spoken_of(document: Document, view: str) -> list[str]:
     """The methods that the verdict covers, the winner first; without a winner, those with the best means."""
     verdict = document["verdict"][view]
-    ranked = methods_best_first(document, view)
-    named = [verdict["winner"], *(ranked[1:2]), verdict["simplest"]] if verdict["winner"] else ranked[:3]
+    if verdict["winner"] is None:
+        return methods_best_first(document, view)[:3]
+    uncertain = [rival["name"] for rival in verdict["rivals"] if not rival["certain"]]
+    named = [verdict["winner"], verdict["rivals"][0]["name"], *uncertain[:1], verdict["simplest"]]
     return list(dict.fromkeys(named))
 
 
