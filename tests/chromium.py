@@ -155,6 +155,21 @@ def check_page(page, document, folder):
         return browser.ask(_SPECS)
 
 
+def waited_for(browser, expression, wanted):
+    until = time.monotonic() + 30
+    while browser.ask(expression) != wanted:
+        assert time.monotonic() < until, expression
+        time.sleep(0.1)
+
+
+def pressed(browser, focused):
+    """Press Enter on the focused element, by keyboard only."""
+    browser.ask(f"{focused}.focus()")
+    for kind in ("keyDown", "keyUp"):
+        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        browser.call("Input.dispatchKeyEvent", type=kind, **enter)
+
+
 def rows_of(specification):
     """The distinct rows that a chart draws in all its layers."""
     parts = [specification, *specification.get("layer", [])]

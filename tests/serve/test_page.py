@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from contextlib import closing
 from dataclasses import replace
 from html import unescape
 from urllib.parse import parse_qsl, urlsplit
@@ -19,7 +20,8 @@ from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.snapshot import typed_id
 from beamwood.serve.http.route import Call
 from beamwood.serve.page.render import file_of
-from chromium import Chromium, needs_chromium
+from beamwood.serve.store.open import open_store
+from chromium import Chromium, needs_chromium, pressed, waited_for
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 from served import NUM_ITEMS, Server, item_table, post, saved, serving
 
@@ -254,23 +256,8 @@ _CONTRAST = """(() => {
 })()"""
 
 
-def waited_for(browser, expression, wanted):
-    until = time.monotonic() + 30
-    while browser.ask(expression) != wanted:
-        assert time.monotonic() < until, expression
-        time.sleep(0.1)
-
-
 # A busy machine may be slow.
 PATIENT = ("--store", "memory", "--log", "none", "--timeout", "60s", "--max-wait", "60s")
-
-
-def pressed(browser, focused):
-    """Press Enter on the focused element, by keyboard only."""
-    browser.ask(f"{focused}.focus()")
-    for kind in ("keyDown", "keyUp"):
-        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
-        browser.call("Input.dispatchKeyEvent", type=kind, **enter)
 
 
 def typed(browser, field, text):
@@ -295,7 +282,10 @@ def check_looks(browser, width):
 def test_the_page_works_in_a_browser(folder, tmp_path):
     for name in ("model", "next"):
         shutil.copytree(folder[0], tmp_path / "models" / name)
-    options = ("--items", str(folder[1]), "--models-dir", str(tmp_path / "models"), *PATIENT)
+    address = f"sqlite:{tmp_path / 'events.db'}"
+    with closing(open_store(address)) as store:
+        store.put("experiment", '{"name": "of another version"}')
+    options = ("--items", str(folder[1]), "--models-dir", str(tmp_path / "models"), "--store", address, *PATIENT[2:])
     with Server(tmp_path / "models" / "model", *options) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
@@ -312,12 +302,17 @@ def test_the_page_works_in_a_browser(folder, tmp_path):
         browser.ask("document.getElementById('models-show').click()")
         answers = "document.getElementById('model-list').textContent.includes('answers, searched by')"
         waited_for(browser, answers, True)
-        # What answers already is not offered.
-        texts = browser.ask("[...document.querySelectorAll('#model-list button')].map(each => each.textContent)")
-        assert texts == ["load next", "try next on half of the users"]
-        # An experiment begins and ends there.
         listed = "document.getElementById('model-list').textContent.includes"
         buttons = "[...document.querySelectorAll('#model-list button')]"
+        # An experiment that cannot be read must be ended before another one begins.
+        waited_for(browser, f"{listed}('The experiment of the store is not followed here (the stored')", True)
+        assert browser.ask(f"{buttons}.map(each => each.textContent)") == ["load next", "end it"]
+        pressed(browser, f"{buttons}.find(each => each.textContent === 'end it')")
+        waited_for(browser, f"{listed}('The experiment')", False)
+        # What answers already is not offered.
+        texts = browser.ask(f"{buttons}.map(each => each.textContent)")
+        assert texts == ["load next", "try next on half of the users"]
+        # An experiment begins and ends there.
         pressed(browser, f"{buttons}.find(each => each.textContent === 'try next on half of the users')")
         waited_for(browser, f"{listed}('The experiment next runs: current 50 %, next 50 %.')", True)
         assert "arm" in server.ask("/v1/recommend", {"user": 11})[1]
