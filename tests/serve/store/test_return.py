@@ -107,6 +107,22 @@ def test_a_write_that_redis_does_not_answer_in_time_is_not_sent_again(
     way.listening.close()
 
 
+def test_the_network_is_asked_whether_an_idle_connection_to_redis_is_there(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router that forgets it in silence would cost a read, as what is late is not sent again."""
+    import redis
+
+    opened, given = redis.Redis.from_url, {}
+    monkeypatch.setattr(redis.Redis, "from_url", lambda url, **more: given.update(more) or opened(url, **more))
+    open_store(address_of("redis", request, tmp_path)).close()
+    assert given["socket_keepalive"] is True
+    assert given["socket_keepalive_options"][socket.TCP_KEEPIDLE] <= 60
+    # The path of a socket is no network.
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        open_store(f"unix://{tmp_path / 'no-server'}")
+
+
 def test_a_moved_or_replaced_file_accepts_no_events(tmp_path: Path) -> None:
     path, away = tmp_path / "events.db", tmp_path / "away.db"
     with closing(open_store(f"sqlite:{path}")) as store:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -48,6 +49,8 @@ _SEQ_DIGITS, _IDENTITY = 16, 16
 _AT_ONCE, _OWNERS_AT_ONCE, _LONGEST = 2000, 20, 5.0
 # Timeout of the server in seconds.
 _SECONDS = 2.0
+# Seconds without a word after which the network is asked for one, and again, and how often.
+_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 # Above every sequence number and count; numbers of a script are exact up to here.
 _ANY = 2**53
 
@@ -65,7 +68,7 @@ class RedisStore:
         again = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
         try:
             self._client = redis.Redis.from_url(
-                url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=again
+                url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=again, **_kept_alive(url)
             )
             pool = self._client.connection_pool
             pool.connection_class(**pool.connection_kwargs)  # raises on unknown parameters
@@ -258,6 +261,15 @@ class RedisStore:
     def close(self) -> None:
         self._writer.close()
         self._client.close()
+
+
+def _kept_alive(url: str) -> dict[str, Any]:
+    """Settings by which no network forgets an idle connection in silence; the path of a socket takes none."""
+    if url.startswith("unix://"):
+        return {}
+    # Not every system has each.
+    known = {vars(socket)[name]: value for name, value in _ALIVE.items() if name in vars(socket)}
+    return {"socket_keepalive": True, "socket_keepalive_options": known}
 
 
 def _events(owner: str) -> str:
