@@ -62,6 +62,25 @@ def folder(tables, tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_the_next_log_has_each_event_of_an_export_once_and_repeats_of_the_log(tmp_path, monkeypatch):
+    """An export holds those of an earlier one; an untyped event has no type in the log either."""
+    monkeypatch.chdir(tmp_path)
+    block = next(each for each in fenced((ROOT / "docs/how-to/histories.md").read_text()) if "next.csv" in each.text)
+    Path("log.csv").write_text("user_id,item_id,timestamp,price\n" + "7,007,1700000000,5\n" * 2)
+    Path("items.csv").write_text("item_id,title\n007,a\n")
+    pl.DataFrame({"item": ["007", "8"]}).write_parquet("new.parquet")
+    at = pl.from_epoch(pl.Series([1_700_000_000, 1_700_000_060, 1_700_000_060, 1_700_000_120]))
+    events = pl.DataFrame({"user": [7] * 4, "item": ["007", "8", "8", "9"], "type": [None, None, None, "buy"]})
+    events = events.with_columns(time=at)
+    for count in (3, 4):
+        events[:count].write_parquet("taken.parquet")
+        exec(compile(block.text, "histories.md", "exec"), {})
+        Path("next.csv").replace("log.csv")
+        Path("next-items.csv").replace("items.csv")
+    assert pl.read_csv("log.csv", infer_schema=False)["item_id"].to_list() == ["007", "007", "8", "8", "9"]
+    assert pl.read_csv("items.csv", infer_schema=False)["item_id"].to_list() == ["007", "8"]
+
+
 def commands(text):
     """The commands of a block, without the activation of an environment."""
     for line in text.splitlines():
