@@ -238,3 +238,21 @@ def test_many_answers_are_read_in_as_few_calls_as_one(
                 counts.append(len(asked))
         assert counts[:2] == counts[2:]
         assert counts[0] == 1
+
+
+class Silent(Counted):
+    """A cursor of a driver that sums up nothing."""
+
+    rowcount = -1
+
+
+def test_a_driver_that_does_not_say_how_many_rows_are_new_takes_none_off_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_store(f"sqlite:{tmp_path / 'events.db'}")) as store:
+        assert isinstance(store, SqlStore)
+        store.note([Answered("r-1", None, NOW, "e/a", (1,))], 60, NOW)
+        run = store._transaction
+        monkeypatch.setattr(store, "_transaction", lambda work: run(lambda cursor: work(Silent(cursor, []))))
+        store.note([Answered("r-2", None, NOW, "e/a", (1,))], 60, NOW)
+        assert store.tallies() == {("e/a", "answers"): 1}

@@ -100,7 +100,10 @@ class Cursor(Protocol):
     """The part of a database cursor that the stores use."""
 
     @property
-    def rowcount(self) -> int: ...
+    def rowcount(self) -> int:
+        """The number of rows that the last call changed, summed up over those of `executemany`."""
+        ...
+
     def execute(self, statement: str, arguments: Sequence[Any] = (), /) -> Any: ...
     def executemany(self, statement: str, arguments: Sequence[Sequence[Any]], /) -> Any: ...
     def fetchall(self) -> list[tuple[Any, ...]]: ...
@@ -342,7 +345,7 @@ def _beyond(cursor: Cursor, owner: str, retention: Retention, now: float, most: 
 
 
 def _count(cursor: Cursor, group: str, name: str, more: int) -> None:
-    if more:
+    if more > 0:
         cursor.execute(_TALLY, (group, name, more, more))
 
 
