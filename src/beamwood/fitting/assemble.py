@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from beamwood.data.cells.times import parts_of_second
+from beamwood.data.cells.times import PARTS_OF_UNIT, parts_of_second
 from beamwood.data.split import Split
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
@@ -61,12 +61,14 @@ def _end_of_log(times: NDArray[np.int64] | None, read: Mapping[str, Any]) -> dic
 
     `read`: the report of the log. Times after its reading are wrong, and would hide new events, so they do not count.
     """
-    if times is None or len(times) == 0 or read.get("time_unit") == "order":
+    unit = read.get("time_unit")
+    if times is None or len(times) == 0 or unit == "order":
         return {}
-    last = int(times.max())
-    parts = parts_of_second(last)
+    # A single wrong time, as the year 9999 often is, may be of the size of another unit.
+    parts = parts_of_second(int(np.median(times))) if unit is None else PARTS_OF_UNIT[unit]
     if parts is None:
         return {}
+    last = int(times.max())
     until = int(read.get("read_at", time.time()) * parts)
     if last > until:
         last = int(times.max(where=times <= until, initial=0))

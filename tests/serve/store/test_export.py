@@ -232,9 +232,11 @@ def test_the_end_of_the_log_is_its_last_time_that_was_not_ahead_as_it_was_read(m
     row = {"user": list(range(20)) * 2, "item": [0, 1, 2, 3] * 10}
     clock = 1.7e9 + 100
 
-    def end(*times: float) -> Any:
+    def end(*times: Any, dtype: Any = None) -> Any:
         monkeypatch.setattr(time, "time", lambda: clock)
-        split = disjoint_users(Dataset.from_log(read_log(pl.DataFrame(row | {"time": times * 10}))))
+        split = disjoint_users(
+            Dataset.from_log(read_log(pl.DataFrame(row | {"time": pl.Series(times * 10, dtype=dtype)})))
+        )
         # A training of a day, in which the service stores events.
         monkeypatch.setattr(time, "time", lambda: clock + 86400)
         return beamwood.fit(split, "popularity").metadata["data"].get("end")
@@ -243,6 +245,14 @@ def test_the_end_of_the_log_is_its_last_time_that_was_not_ahead_as_it_was_read(m
     assert end(1.7e9, 1.7e9 + 100, 1.7e9, 1.7e9 + 200) == 1.7e9 + 100
     assert end(1.7e9, 1.7e9 + 3, 1.7e9, 4e9) == 1.7e9 + 3
     assert end(3e9, 3e9, 3e9, 4e9) == 0
+    # The last day of the year 9999: in one unit of the size of the next.
+    far = 253_402_214_400
+    assert end(1.7e9, 1.7e9 + 3, 1.7e9, float(far)) == 1.7e9 + 3
+    seconds = np.array([1_700_000_000, 1_700_000_003, 1_700_000_000, far])
+    assert end(*(seconds * 10**6).tolist(), dtype=pl.Datetime("us")) == 1.7e9 + 3
+    assert end(*(seconds[:3] * 10**9).tolist(), 2**63 - 1, dtype=pl.Datetime("ns")) == 1.7e9 + 3
+    # So are dates of 1971.
+    assert end(*[50_000_000_000_000] * 4, dtype=pl.Datetime("us")) == 5e7
     # Day numbers of a spreadsheet, which are not seconds.
     assert end(44_000.5, 44_001.5, 44_002, 44_003) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from beamwood.data.cells.time_text import ReadTimes
-from beamwood.data.cells.times import parts_of_second
+from beamwood.data.cells.times import PARTS_OF_UNIT, parts_of_second
 from beamwood.data.files.source import Source
 from beamwood.words import counted
 
@@ -28,7 +28,7 @@ def first_day_notes(table: Source, name: str, times: ReadTimes) -> list[str]:
     near, old = ([each[kind].sum() for each in _empty(times.time)] for kind in (0, 1))
     last, *counts = table.measured(times.time.max(), *near, *old)
     # Dates are in a known unit; numbers in the one that the last one is in.
-    parts = parts_of_second(last) if times.unit is None else {"us": 10**6, "ns": 10**9}[times.unit]
+    parts = parts_of_second(last) if times.unit is None else PARTS_OF_UNIT[times.unit]
     if parts is None or last < 10**8 * parts:
         return []
     notes, unit = list[str](), _PARTS.index(parts)

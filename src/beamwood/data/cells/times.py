@@ -18,6 +18,7 @@ from beamwood.data.header import UNITS
 from beamwood.errors import InputError
 
 __all__ = [
+    "PARTS_OF_UNIT",
     "as_in_log",
     "moments",
     "notes_of_times",
@@ -28,6 +29,8 @@ __all__ = [
     "shared_parts",
 ]
 
+PARTS_OF_UNIT = {"us": 10**6, "ns": 10**9}
+"""The units a second of times read from dates, by `ReadReport.time_unit`."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
@@ -103,7 +106,7 @@ def shared_parts(unit: str | None, first: int, last: int) -> int | None:
     if unit == "order":
         return None
     if unit is not None:
-        parts = {"us": 10**6, "ns": 10**9}[unit]
+        parts = PARTS_OF_UNIT[unit]
         return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
     counted = parts_of_second(last)
     return counted if counted == parts_of_second(first) else None
