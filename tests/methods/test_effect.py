@@ -31,7 +31,6 @@ OTHER = {
     "tree.embeddings": "node",
     "tree.after_update": "keep",
     "model.num_blocks": 3,
-    "model.neighbours": "next",
     "model.known_users": "trained",
     "start.folder": "folder",
     "start.items": "random",
@@ -139,8 +138,6 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
             "tree.shape is for tree.start=auto or .*runs/t",
         ),
         ("plt", {"model.light_width": 8}, None, "model.light_width=8: plt scores paths"),
-        ("tdm", {"start.scores": "random", "model.neighbours": "next"}, None, "has no effect with start.scores=random"),
-        ("dtr", {"model.num_neighbours": 0, "model.neighbours": "next"}, None, "no effect with model.num_neighbours=0"),
         (
             "lpo4rec",
             {"loss.preference": "none", "loss.reweight": False, "loss.tail_of": "prefixes"},

@@ -1,6 +1,8 @@
 """The choice of neighbour counts for each log: later items if the order is informative, else all nearby items."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,7 @@ from beamwood.fitting.neighbour_kinds import KINDS
 from beamwood.fitting.plan import MAX_TRANSITION_ITEMS, Facts
 from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
+from beamwood.kernels.terms import Term
 from beamwood.methods import load_method
 from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
@@ -141,9 +144,8 @@ def test_an_explicit_setting_is_kept(chain, monkeypatch):
     for kind in KINDS:
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
-        # Those around are not needed here, so the plan drops the kind.
-        expected = (None, 0) if kind == "around" else (kind, 120)
-        assert (plan.get("neighbours"), plan["num_neighbours"]) == expected
+        assert plan["neighbours"] == kind
+        assert plan["num_neighbours"] == (0 if kind == "around" else 120)
         # So does a fit of the resolved plan.
         assert beamwood.fit(chain, "dtr", fitted.metadata["plan"], progress=False).metadata["plan"]["model"] == plan
     with pytest.raises(InputError, match=r"model\.neighbours"):
@@ -198,7 +200,40 @@ def test_a_kind_without_neighbours_is_told(chain, capsys):
     config_of(**{KEY: "around"}).chosen(chain, {"progress": False})
     assert capsys.readouterr().err == ""
     config_of(**{KEY: "around"}).chosen(chain, {})
-    assert "model.neighbours=around has no effect on these data; set model.num_neighbours" in capsys.readouterr().err
+    config_of(**{KEY: "next", "model.num_neighbours": 0}).chosen(chain, {})
+    line = "model.neighbours={} has no effect without terms of your own; set model.num_neighbours above 0, or leave it"
+    said = capsys.readouterr().err
+    assert line.format("around") in said
+    assert line.format("next") in said
+    config_of(**{KEY: "next", "start.scores": "random", "model.similarity_width": 0}).chosen(chain, {})
+    assert "terms of your own or a start from transitions; set start.scores=transitions" in capsys.readouterr().err
+
+
+class Linked(Term):
+    """Adds nothing; `links` is the total of the neighbour counts from which it starts."""
+
+    name = "linked"
+
+    def arrays(self, shape, history_length):
+        return {"links": np.zeros(1, np.float32)}
+
+    def start(self, held, counted):
+        held["links"][:] = next(iter(counted.neighbour_matrices(0))).sum()
+
+    def score(self, held, query):
+        return 0 * held["links"]
+
+
+@pytest.mark.filterwarnings("ignore:no native form is known")
+@pytest.mark.parametrize("start", [{}, {"start.scores": "random", "model.similarity_width": 0}])
+def test_own_terms_read_the_kind_without_neighbours(chain, start):
+    dtr = load_method("dtr")
+    own = replace(dtr, fit=partial(dtr.fit, terms=(Linked(),)))
+    for kind in KINDS:
+        given = config_of(**{KEY: kind, "model.num_neighbours": 0}, **start)
+        terms = own.fitted(chain, given, progress=False).searcher.weights.terms
+        assert "neighbours" not in terms
+        assert terms["linked"].arrays["links"] == pytest.approx(neighbour_counts(chain.train, kind).sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["dtr", "tdm", "jtm", "otm", "plt", "din"])
@@ -216,6 +251,7 @@ def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     many = Facts(100, MAX_TRANSITION_ITEMS + 1, 100.0)
     for kind in ("after", "next"):
         assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
+        assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
         assert config({KEY: kind}).plan(many).model.num_neighbours == 0
     assert config({KEY: "around"}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
     for kind, latest in (("around", None), ("after", LATEST), ("next", LATEST)):

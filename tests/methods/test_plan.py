@@ -186,7 +186,8 @@ def test_the_plan_is_reported_stored_and_checked(split, tmp_path, capsys):
     config, plan = fitted.metadata["config"], fitted.metadata["plan"]
     assert (config["tree"]["start"], config["optimiser"]["learning_rate"]) == ("auto", None)
     assert (plan["tree"]["start"], plan["optimiser"]["learning_rate"]) == ("transitions", 1.5e-3)
-    assert load_method("dtr").Config(**plan) == planned(load_method("dtr").Config(**given), split.train)
+    chosen = load_method("dtr").Config(**given, **{"model.neighbours": plan["model"]["neighbours"]})
+    assert load_method("dtr").Config(**plan) == planned(chosen, split.train)
     fitted.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").metadata["plan"] == plan
     kept = json.loads(run.config_path.read_text())

@@ -65,11 +65,10 @@ class TreeConfig(TrainedConfig):
         tree, optimiser, num_items = self.tree, self.optimiser, facts.num_items
         scores = start_of(self.start.scores, num_items, possible=self.can_start_from_transitions)
         started = scores == "transitions"
-        rate, num_neighbours = 1.5e-3 if started else 7e-3, _num_neighbours(self, facts, started=started)
+        rate = 1.5e-3 if started else 7e-3
         values: dict[str, Any] = {
             "model.similarity_width": _similarity_width(self, num_items, started=started),
-            "model.num_neighbours": num_neighbours,
-            "model.neighbours": self.model.neighbours if num_neighbours else None,
+            "model.num_neighbours": _num_neighbours(self, facts, started=started),
             "tree.start": _tree_start(tree.start, facts),
             "start.scores": scores,
             "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
@@ -107,10 +106,17 @@ class TreeConfig(TrainedConfig):
         return {"model.neighbours": kind} | (next_alone if asks_for_one and kind == "next" else {})
 
     def _tell_of_no_neighbours(self, split: Split, options: Mapping[str, Any]) -> None:
-        """Print a line where the plan drops the kind that is set, as these data have no use for neighbours."""
-        kind = self.model.neighbours
-        if options.get("progress", True) and self.plan(Facts.of(split.train)).model.neighbours is None:
-            tell(f"model.neighbours={kind} has no effect on these data; set model.num_neighbours to add neighbours")
+        """Print a line where only terms of the user's own would read the kind that is set."""
+        plan = self.plan(Facts.of(split.train))
+        if plan.model.num_neighbours or not options.get("progress", True):
+            return
+        need, fix = "", "model.num_neighbours above 0"
+        if plan.start.scores != "transitions":
+            need, fix = " or a start from transitions", "start.scores=transitions"
+        tell(
+            f"model.neighbours={plan.model.neighbours} has no effect without terms of your own{need}; set {fix}, or "
+            "leave it out"
+        )
 
     @property
     def added(self) -> dict[str, float | None]:

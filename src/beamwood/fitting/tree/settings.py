@@ -41,7 +41,6 @@ __all__ = [
 
 
 _UPDATED, _HAS_LEVELS = Not("tree.updates", (0,)), Not("tree.start", ("flat",))
-_HAS_NEIGHBOURS = Not("model.num_neighbours", (0,))
 # Starts that order the items; the order is then placed on the leaves of a tree of the chosen shape.
 ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
 _IS_BUILT = Only("tree.start", ("auto", "papers", *ORDERS))
@@ -79,8 +78,8 @@ class TreeModelSettings(SettingsGroup):
         description="neighbours per item whose counts are added; 0: none (the papers); null: 128 for sessions, "
         "large catalogues, ordered logs",
     )
-    # Chosen on data, not from facts, and so omitted in a plan without a choice, or without neighbours.
-    neighbours: Annotated[NeighbourKind | None, Not("start.scores", ("random",)), _HAS_NEIGHBOURS] = Field(
+    # Chosen on data, not from facts, and so omitted in a plan without a choice. Own terms may always read it.
+    neighbours: NeighbourKind | None = Field(
         None,
         exclude_if=lambda kind: kind is None,
         description="neighbours: around (ten steps both ways), after (ten later), next (later, weighted by proximity); "
