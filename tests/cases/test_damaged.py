@@ -1,5 +1,6 @@
 """A damaged log gives one line and exit code 2, or is read if the damage cannot be detected."""
 
+import errno
 import gzip
 import os
 import random
@@ -102,6 +103,27 @@ with held_back():
     first, second = ended.stderr.splitlines()
     assert first == "log.parquet cannot be read: its parts are inconsistent; is the file whole and of that format?"
     assert second == "kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "error"),
+    [
+        ("log.npz", (sparse, "load_npz"), MemoryError("no room")),
+        ("log.offsets.arrow", (pa.ipc, "open_file"), pa.ArrowMemoryError("no room")),
+        ("log.offsets.arrow", (pa, "memory_map"), OSError(errno.ENOMEM, "no room")),
+        ("", (pl, "from_pandas"), MemoryError("no room")),
+    ],
+)
+def test_a_lack_of_memory_is_no_damage(name, at, error, small, tmp_path, monkeypatch):
+    def fails(*_):
+        raise error
+
+    source = tmp_path / name if name else small.to_pandas()
+    if name:
+        WRITERS[name](small, source)
+    monkeypatch.setattr(*at, fails)
+    with pytest.raises(type(error), match="no room"):
+        read_log(source)
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.arrow", "log.csv.gz", "log.jsonl"])

@@ -49,6 +49,8 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         source = _with_named_index(source)
     try:
         return name, (pl.from_pandas(source) if library == "pandas" else _columns(source)).lazy()
+    except MemoryError:
+        raise
     except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
         if are_offsets(error) and library in _FRAMES:
             return name, table_with_offsets(source).lazy()
@@ -65,7 +67,7 @@ def scan_matrix(path: Path) -> pl.LazyFrame:
     """The entries of a sparse matrix [users, items] saved by scipy, see `frame_of`. Errors: another file."""
     try:
         return _of_matrix(sparse.load_npz(path)).lazy()
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # a damaged file fails in zipfile, zlib, NumPy or scipy
         raise InputError(

@@ -55,6 +55,8 @@ def file_with_offsets(path: Path) -> pl.LazyFrame:
             # Wrong offsets within its buffers would end the process.
             table.validate(full=True)
             return table_with_offsets(table).lazy()
+    except pa.ArrowMemoryError:
+        raise
     except pa.ArrowException as error:
         raise OSError(str(error)) from error
 

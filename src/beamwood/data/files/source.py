@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -112,10 +113,15 @@ def open_source(source: Any, layout: Layout) -> Source:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """A context in which errors of Polars and the file system become an `InputError` that names the source."""
+    """A context in which errors of Polars and the file system become an `InputError` that names the source.
+
+    A lack of memory is none of the source, and stays as it is.
+    """
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise
         panicked = isinstance(error, pl.exceptions.PanicException)
         reason = "its parts are inconsistent" if panicked else _first_line(error)
         repeated = _REPEATED.search(reason)
