@@ -214,6 +214,8 @@ def test_usual_names_of_times(name):
         ("server_ts", [moment * 1000 for moment in MOMENTS[:2]]),
         ("x", ["2024-01-01", "2024-01-02T10:00:00Z"]),
         ("x", ["31.01.2024", "01.02.2024"]),
+        ("x", ["01-Jul-24 10:00:00", "02-Jul-24 10:00:00"]),
+        *(("x", [f"{day}{rest}" for day in (1, 2)]) for rest in ("-Jul-24", " July 24", "/Jul/24:10:00:00 +0000")),
         ("y", [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]),
         ("Zeit (UTC)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2)]),
     ],
@@ -223,7 +225,8 @@ def test_a_column_that_looks_like_times_is_not_ignored(name, cells, say, tmp_pat
     with pytest.raises(InputError, match=r"seems to hold times, .* or --time-column none if the order of rows counts"):
         read_log(frame)
     assert read_log(frame, columns=ColumnNames(time="none")).report.time.startswith("none; the order")
-    if "31" not in str(cells[0]):
+    # The other texts need a format.
+    if not isinstance(cells[0], str) or cells[0].startswith("2024"):
         assert read_log(frame, columns=ColumnNames(time=name)).report.columns["time"] == name
 
 

@@ -144,7 +144,7 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
 
 
 def looks_like_time(texts: pl.Series) -> bool:
-    """Whether all texts are times of a known shape, or dates of numbers."""
+    """Whether all texts are times of a known shape, or dates of numbers, also with a year of two digits."""
     texts = texts.drop_nulls()
     # A cheap test first: trying all formats takes a hundred times as long.
     if not len(texts) or not texts.str.contains(r"\d\D+\d").all():
@@ -152,7 +152,7 @@ def looks_like_time(texts: pl.Series) -> bool:
     if all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list()):
         return True
     # Computed first: within one expression it would be repeated for each format, and a log may have many columns.
-    bare = texts.to_frame("text").select(_without_zones(_plain(pl.col("text")), _OFFSETS))
+    bare = texts.to_frame("text").select(_without_zones(_by_name(pl.col("text")), _OFFSETS))
     read = (_moment(pl.col("text"), shape).is_not_null() for shape in _shapes())
     return bool(bare.select(pl.any_horizontal(read).all()).item())
 
@@ -168,6 +168,12 @@ def _format_of(match: re.Match[str], first: str, second: str) -> str:
 
 
 def _plain(column: pl.Expr) -> pl.Expr:
+    """`_by_name`, null for years of two digits, which need a format too."""
+    text = _by_name(column)
+    return pl.when(~text.str.contains(_SHORT_YEAR)).then(text)
+
+
+def _by_name(column: pl.Expr) -> pl.Expr:
     """Normalised text: single blanks, hyphens in dates, no weekday, comma or comment on an offset, days as 00:00."""
     text = column.str.strip_chars().str.replace(r"^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?,? ", "")
     text = text.str.replace(rf"({_OFFSET})\s*\([A-Za-z ]+\)$", "${1}")
@@ -181,11 +187,10 @@ def _plain(column: pl.Expr) -> pl.Expr:
     text = text.str.replace(r"^(\d{4}-\d{1,2}-\d{1,2})[Tt]", "${1} ").str.replace(r"^(\d{8})[Tt]", "${1} ")
     text = text.str.replace(r"^(\d{4})(\d{2})(\d{2}) (\d{2})(\d{2})", "${1}-${2}-${3} ${4}:${5}")
     text = text.str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
-    bare = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2} [A-Za-z]+\.? \d{4}|[A-Za-z]+\.? \d{1,2} \d{4}|\d{1,2}-[A-Za-z]+-\d{4})$"
+    bare = r"^(\d{4}-\d{1,2}-\d{1,2}|(\d{1,2} [A-Za-z]+\.? |[A-Za-z]+\.? \d{1,2} |\d{1,2}-[A-Za-z]+-)(\d{4}|\d{2}))$"
     text = text.str.replace(bare, "${1} 00:00").str.replace_all(r"\s+", " ")
-    # Numeric dates with the year last need a format, and so do years of two digits.
-    unclear = text.str.contains(r"^\d{1,2}[ /.-]\d{1,2}[ /.-]") | text.str.contains(_SHORT_YEAR)
-    return pl.when(~unclear).then(text)
+    # Numeric dates with the year last need a format.
+    return pl.when(~text.str.contains(r"^\d{1,2}[ /.-]\d{1,2}[ /.-]")).then(text)
 
 
 def _zone_words(table: Source, text: pl.Expr) -> list[str]:
