@@ -1,11 +1,14 @@
 """Requests are the same from Python, the command line and the service."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
 from beamwood.errors import InputError
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
@@ -89,4 +92,23 @@ def test_an_iterator_answers_as_its_list(retriever, listed, rest):
     assert answer.equals(expected) if rest else answer == expected
     assert rest or expected.empty
     if "histories" in listed:
-        assert retriever.recommend(k=2, **listed | {"histories": map(iter, listed["histories"])}) == expected
+        for rows in (map(iter, listed["histories"]), tuple(map(iter, listed["histories"]))):
+            assert retriever.recommend(k=2, **listed | {"histories": rows}) == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda some: {"allowed": {"category": some("x")}},
+        lambda some: {"where": {"category": {"in": some("x")}}},
+        lambda some: {"where": {"any": ({"category": some("x")}, {"not": {"category": some("xy")}})}},
+        lambda some: {"where": {"category": "x"}, "promote": some([{"where": {"category": some("x")}, "share": 0.5}])},
+    ],
+)
+def test_iterators_within_a_request_answer_as_lists(retriever, make):
+    columns = ItemColumns.of(pl.DataFrame({"category": list("xyyyy")}))
+    retriever = replace(retriever, columns=columns)
+    expected = retriever.recommend([["b"], ["a"]], 2, **make(list))
+    assert expected.item_ids == [["a"], []]
+    assert "the only item passing the filter" in expected.empty[1]
+    assert retriever.recommend([["b"], ["a"]], 2, **make(iter)) == expected

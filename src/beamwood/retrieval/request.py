@@ -25,6 +25,7 @@ Allowed = BoolArray | Ids | Mapping[str, Any]
 Seen = Literal["remove", "keep"]
 Form = Literal["lists", "polars", "pandas", "arrow"]
 _SEEN = get_args(Seen)
+_NESTED = (Iterator, Mapping, list, tuple)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,19 +66,17 @@ class Request:
     def __post_init__(self) -> None:
         if self.histories is None and self.users is None:
             raise InputError("give histories or users")
-        # An iterator would be empty when the request is read again.
         read: dict[str, Any] = {
             "histories": self.histories,
             "users": self.users,
             "allowed": self.allowed,
+            "context": self.context,
+            "where": self.where,
             "exclude": self.exclude,
+            "promote": self.promote,
         }
         for name, given in read.items():
-            if isinstance(given, Iterator):
-                object.__setattr__(self, name, list(given))
-        if isinstance(self.histories, list) and any(isinstance(row, Iterator) for row in self.histories):
-            rows = [list(row) if isinstance(row, Iterator) else row for row in self.histories]
-            object.__setattr__(self, "histories", rows)
+            object.__setattr__(self, name, _without_iterators(given))
         if self.seen not in _SEEN:
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
         if self.rejected not in _SEEN:
@@ -148,6 +147,18 @@ class Recommendations:
                 "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
             }
         )
+
+
+def _without_iterators(given: Any) -> Any:
+    """The same with lists in place of iterators, also within others, as a request may be read several times."""
+    if isinstance(given, Iterator):
+        given = list(given)
+    if isinstance(given, Mapping):
+        return {name: _without_iterators(each) for name, each in given.items()}
+    # By type, as a row may hold many ids.
+    if isinstance(given, list | tuple) and any(issubclass(kind, _NESTED) for kind in {*map(type, given)}):
+        return [_without_iterators(each) for each in given]
+    return given
 
 
 def _series(values: Ids, dtype: Any = None) -> pl.Series:
