@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -76,7 +77,9 @@ class Request:
             "promote": self.promote,
         }
         for name, given in read.items():
-            object.__setattr__(self, name, _without_iterators(given))
+            # What contains itself is refused where it is read.
+            with suppress(RecursionError):
+                object.__setattr__(self, name, _without_iterators(given))
         if self.seen not in _SEEN:
             raise InputError(f"seen={self.seen!r} is unknown{nearest(str(self.seen), _SEEN)}")
         if self.rejected not in _SEEN:
