@@ -32,20 +32,6 @@ from served import item_table, post, saved, serving, wait_until
 ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with two models, "one" and "other"."""
-    folder = tmp_path_factory.mktemp("models")
-    saved(folder / "one", 0)
-    saved(folder / "other", 1)
-    return folder
-
-
-@pytest.fixture
-def options(models, tmp_path):
-    return {"models_dir": models, "store": f"sqlite:{tmp_path / 'events.db'}"}
-
-
 def started(client, arms=ARMS, name="e-1"):
     answer = client.put("/v1/experiments", json={"name": name, "arms": arms})
     assert answer.status_code == 200, answer.text

@@ -19,22 +19,6 @@ from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable
 from served import post, saved, send, serving, wait_until
 
-ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with two models, "one" and "other"."""
-    folder = tmp_path_factory.mktemp("models")
-    saved(folder / "one", 0)
-    saved(folder / "other", 1)
-    return folder
-
-
-@pytest.fixture
-def options(models, tmp_path):
-    return {"models_dir": models, "store": f"sqlite:{tmp_path / 'events.db'}"}
-
 
 def test_a_miss_is_judged_by_the_history_of_its_answer(models, options, monkeypatch):
     """The event that tells of it is in the history afterwards; that of an answer without its store is unknown."""
