@@ -27,7 +27,7 @@ from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import StoreUnavailable
 from retrieval_cases import retriever_of, tree_searcher
-from served import item_table, post, saved, serving, wait_until
+from served import item_table, post, serving, wait_until
 
 ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
 

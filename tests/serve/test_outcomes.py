@@ -7,8 +7,6 @@ import time
 from contextlib import suppress
 from unittest.mock import DEFAULT, Mock
 
-import pytest
-
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.messages import Filter, Recommend
@@ -17,7 +15,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable
-from served import post, saved, send, serving, wait_until
+from served import post, send, serving, wait_until
 
 
 def test_a_miss_is_judged_by_the_history_of_its_answer(models, options, monkeypatch):
