@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from beamwood.serve.http.host_name import check_host
 from served import Server, saved, wait_until
 
 BODY = b'{"user": 11, "k": 2}'
@@ -206,6 +207,21 @@ def test_only_a_request_of_the_earlier_version_may_lack_a_host(server, line):
         assert ("'host' is missing" in answer.get("error", {"message": ""})["message"]) == (expected == 400)
         assert expected in (None, status)
         asking.socket.close()
+
+
+@pytest.mark.parametrize("line", [b"POST /v1/recommend", b"GET /v1/users/11/history"])
+@pytest.mark.parametrize("host", [b"shop.example", b"127.0.0.1.shop.example:8000", b"localhost.shop.example"])
+def test_a_page_with_its_own_name_for_this_machine_reads_nothing(server, line, host):
+    asking = Asking(server).send(b"%s HTTP/1.1\r\nhost: %s\r\ncontent-length: 0\r\n\r\n" % (line, host))
+    status, headers, answer = asking.answer()
+    assert (status, answer["error"]["code"], headers["connection"]) == (400, "invalid_http", "close")
+    assert f"not as '{host.decode()}'" in answer["error"]["message"]
+    asking.socket.close()
+
+
+def test_the_addresses_of_this_machine_and_names_of_no_page_are_its_own():
+    for host in (b"127.0.0.1:8000", b"[::1]:8000", b"localhost:8000", b"LOCALHOST", b"box", b"app.localhost:80", b""):
+        assert check_host(host) is None
 
 
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"chunked, chunked", b"identity", b"Chunked"])

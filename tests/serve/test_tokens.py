@@ -196,6 +196,12 @@ def test_remote_addresses_need_tokens(tokens):
     check_binding(ServeSettings(host="localhost"))
 
 
+def test_a_service_for_this_machine_alone_has_neither_tokens_nor_remote_callers(tokens):
+    assert ServeSettings().is_for_this_machine
+    for more in ({"tokens": tokens}, {"insecure": True}, {"host": "0.0.0.0"}):
+        assert not ServeSettings(**more).is_for_this_machine
+
+
 def test_a_rate_without_tokens_is_refused(tokens):
     with pytest.raises(InputError, match="give --tokens"):
         check_binding(ServeSettings(rate=5.0))

@@ -113,3 +113,8 @@ class ServeSettings:
     def is_local(self) -> bool:
         """Whether it listens on this machine only."""
         return self.host in ("127.0.0.1", "::1", "localhost")
+
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Whether all programs of this machine may ask without a token, and nobody else."""
+        return self.is_local and self.tokens is None and not self.insecure

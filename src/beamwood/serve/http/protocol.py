@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.direct_cycle import DirectCycle
 from beamwood.serve.http.endpoint import Endpoint, elsewhere
+from beamwood.serve.http.host_name import check_host
 from beamwood.serve.http.response import Response
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
@@ -47,6 +48,7 @@ class _Served(HttpToolsProtocol):
     _in_head = _ends_head = False
     _head_bytes = _rest_bytes = 0
     most_bytes: int
+    checks_host: bool
     _asked: DirectCycle | None = None
     _is_whole = False
     _answering: RequestResponseCycle | DirectCycle | None = None
@@ -180,8 +182,9 @@ class _Served(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _check_head(self) -> None:
-        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, has no host, or encodes the body
-        in another way than by chunks (RFC 9112).
+        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, has no host or a remote one.
+
+        Also where it encodes the body in another way than by chunks (RFC 9112).
         """
         most = self.service.settings.limits.header_bytes
         # Nearly always no bytes are counted.
@@ -193,6 +196,8 @@ class _Served(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"host":
                 has_host = True
+                if self.checks_host and (problem := check_host(value)):
+                    raise _BadHead(problem)
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 message = "the body is encoded for its transfer; send it with a content-length, or in chunks alone"
                 raise _BadHead(Problem("invalid_http", message))
@@ -388,4 +393,4 @@ def protocol_of(
     layers; `body_bytes`: of the largest body.
     """
     own = {"service": service, "direct": waited, "elsewhere": elsewhere(service), "most_bytes": _AS_CHUNKS * body_bytes}
-    return type("Served", (_Served,), own)
+    return type("Served", (_Served,), own | {"checks_host": service.settings.is_for_this_machine})
