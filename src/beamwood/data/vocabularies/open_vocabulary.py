@@ -59,6 +59,9 @@ class OpenVocabulary(Vocabulary):
 
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
         """See `Vocabulary`."""
+        if self.fitted.table is None:
+            # The new ones are found by ids of their type alone; dates are also given as text.
+            ids = self.fitted.typed(ids, on_unknown).to_list()
         known = self.fitted.encode(ids, on_unknown="ignore" if on_unknown == "error" else on_unknown)
         indices = self.opened(ids, known)
         if on_unknown == "error":

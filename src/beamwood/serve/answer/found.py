@@ -20,7 +20,7 @@ from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.request_form import Asked
 from beamwood.serve.answer.shares import with_share_of_new
-from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.answer.snapshot import Snapshot, told_ids
 from beamwood.serve.messages import Item, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
@@ -161,7 +161,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
 def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
     """The first `count` items found, with the wanted fields; `shown`: the number of items on earlier pages."""
     places = np.array(found.items[:count], np.int64)
-    ids = snapshot.names.items.decode(places)
+    ids = told_ids(snapshot.names.items, places)
     rows = zip(ids, found.scores[:count], found.sources[:count], found.promotions[:count], strict=True)
     items = [
         Item(item, score, rank, source, promotion)  # type: ignore[arg-type]

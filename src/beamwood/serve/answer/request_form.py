@@ -14,7 +14,7 @@ from beamwood.serve.answer.asking import KnownHistory, StoredHistory, check_need
 from beamwood.serve.answer.filter_form import allowed_and_where
 from beamwood.serve.answer.kept import rejected_of
 from beamwood.serve.answer.rungs import Rung, rung_at
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
@@ -79,7 +79,7 @@ def _request(
 ) -> Request:
     allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
     snapshot.fields.checked(body.fields)
-    exclude = None if unwanted is None else snapshot.names.items.decode(unwanted)
+    exclude = None if unwanted is None else told_ids(snapshot.names.items, unwanted)
     if body.exclude:
         places = indices_of(snapshot.names.items, body.exclude).tolist()
         given = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]

@@ -5,6 +5,7 @@ Shape legend: N items.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
 import re
@@ -37,9 +38,9 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.rungs import Rung, rungs_of
-from beamwood.types import QueryNeeds, Searcher
+from beamwood.types import IndexArray, QueryNeeds, Searcher
 
-__all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
+__all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "told_ids", "typed_id", "without_index"]
 
 # Integers in canonical form.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
@@ -197,17 +198,26 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
 
     JSON ids are integers or text; ids of other types, such as dates, are looked up by their text.
     """
-    if isinstance(vocabulary, OpenVocabulary):
-        return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
-    if vocabulary.table is None:
+    table = fitted_ids(vocabulary).table
+    if table is None:
         texts = vocabulary.parse_all([str(each) for each in ids], on_unknown="ignore")
         return vocabulary.encode(texts, on_unknown="ignore")
-    found = vocabulary.table.find(ids)
+    if isinstance(vocabulary, OpenVocabulary):
+        return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
+    found = table.find(ids)
     if found is not None:
         return found
     # Mixed types, or integers beyond the table's: one by one.
-    each = [vocabulary.table.find([value]) for value in ids]
+    each = [table.find([value]) for value in ids]
     return np.array([-1 if one is None else one[0] for one in each], np.int32)
+
+
+def told_ids(vocabulary: Vocabulary, indices: IndexArray) -> list[Any]:
+    """The ids of indices as JSON has them, and as the store does: a date or a time is text."""
+    ids = vocabulary.decode(indices)
+    if not vocabulary.dtype.is_temporal():
+        return ids
+    return [each.isoformat() if isinstance(each, dt.date | dt.time) else each for each in ids]
 
 
 def in_folder(items: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:

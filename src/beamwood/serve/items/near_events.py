@@ -9,7 +9,7 @@ import numpy as np
 
 from beamwood.retrieval.new_items.sources import WITHIN, items_near
 from beamwood.serve.answer.kept import is_in_model
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
 from beamwood.serve.store.event import Id, Owner
 from beamwood.serve.store.protocol import HistoryStore
 
@@ -41,4 +41,4 @@ def _history(store: HistoryStore, owner: Owner, snapshot: Snapshot) -> Sequence[
             return stored.items
     assert names.users is not None
     own = names.history_of(int(indices_of(names.users, [owner])[0]))
-    return [*names.items.decode(own[-WITHIN:]), *stored.items]
+    return [*told_ids(names.items, own[-WITHIN:]), *stored.items]

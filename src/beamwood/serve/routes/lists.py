@@ -17,7 +17,7 @@ from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, re
 from beamwood.serve.answer.found import sources_of
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.limited import check_filters
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids, without_index
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Item, ListAnswer, Score, Similar
@@ -80,7 +80,7 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
             raise refused(error, snapshot, body.filter if isinstance(body, Similar) else None) from None
         except (RecursionError, OverflowError) as error:
             raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
-        ids, sources = snapshot.names.items.decode(indices), sources_of(snapshot, indices, scores)
+        ids, sources = told_ids(snapshot.names.items, indices), sources_of(snapshot, indices, scores)
         items = [
             Item(item, score, rank, source)  # type: ignore[arg-type]
             for rank, (item, score, source) in enumerate(zip(ids, scores.tolist(), sources, strict=True), start=1)
