@@ -40,6 +40,21 @@ REFUSED = """(async () => {
   return [found, button.textContent, said.getAttribute("role"), said.textContent];
 })()"""
 
+# What is shown and said of the service: now, where a proxy answers for it, and again by itself.
+ALONE = """(async () => {
+  const cells = () => [...figures].map((cell) => cell.textContent).includes("–");
+  const said = () => document.getElementById("live-said").textContent;
+  const found = [[cells(), said()]], own = window.fetch;
+  window.setTimeout = () => {};
+  window.fetch = async () => new Response("<html>503</html>", { status: 503 });
+  await keepUp();
+  await worked(items);
+  found.push([cells(), said()], document.getElementById("item-said").textContent);
+  window.fetch = own;
+  await keepUp();
+  return [...found, [cells(), said()]];
+})()"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -73,6 +88,17 @@ def test_a_rate_is_by_the_time_between_two_looks(folder, tmp_path):
     with Server(folder, "--store", "memory", "--log", "none") as server, Chromium(tmp_path) as browser:
         browser.visit(server.address, 1280, drawn="live")
         assert browser.ask(RATES) == [[5, 2], 25, None]
+
+
+@needs_chromium
+def test_figures_are_shown_only_while_the_service_answers(folder, tmp_path):
+    said = "the service does not answer; try again later"
+    with Server(folder, "--store", "memory", "--log", "none") as server, Chromium(tmp_path) as browser:
+        browser.visit(server.address, 1280, drawn="live")
+        assert browser.ask(ALONE) == [[False, ""], [True, said], said, [False, ""]]
+        server.process.kill()
+        server.ended()
+        assert browser.ask("live().catch((error) => error.message)") == said
 
 
 @needs_chromium

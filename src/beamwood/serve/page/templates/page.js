@@ -7,8 +7,14 @@ let before = null;
 async function asked(path, method = "GET", body = undefined) {
   const options = { method, headers: body === undefined ? {} : { "Content-Type": "application/json" } };
   if (body !== undefined) options.body = typeof body === "string" ? body : JSON.stringify(body);
-  const answer = await fetch(path, options);
-  const said = await answer.json();
+  let answer, said;
+  try {
+    answer = await fetch(path, options);
+    said = await answer.json();
+  } catch {
+    // Nobody is there, or a proxy answers with a page of its own.
+    throw Object.assign(new Error("the service does not answer; try again later"), { status: answer?.status });
+  }
   if (!answer.ok) throw Object.assign(new Error(said.error.message), { status: answer.status });
   return said;
 }
@@ -19,9 +25,12 @@ function drawn(id, values) {
   document.getElementById(id).setAttribute("points", points.join(" "));
 }
 
+const figures = document.querySelectorAll("#figures [data-live]");
+
 async function live() {
   const now = await asked("/page/live"), at = performance.now();
-  for (const cell of document.querySelectorAll("#figures [data-live]")) {
+  document.getElementById("live-said").textContent = "";
+  for (const cell of figures) {
     const value = now[cell.dataset.live];
     cell.textContent = cell.dataset.live === "search_ms" ? value.toFixed(2) : value.toLocaleString("en");
   }
@@ -42,7 +51,9 @@ async function keepUp() {
     if (document.hidden) before = null;
     else await live();
   } catch (error) {
-    document.getElementById("figures").title = error.message;
+    // Those of before are not of now.
+    for (const cell of figures) cell.textContent = "–";
+    document.getElementById("live-said").textContent = error.message;
     // A token without the scope gets it in no later round either.
     if (error.status === 401 || error.status === 403) return;
   }
