@@ -200,6 +200,16 @@ def test_unknown_origins_are_refused(split):
         beamwood.refit(fitted, split, time_limit=-1.0)
 
 
+def test_a_folder_runs_no_file_that_it_names_as_its_method(split, tmp_path):
+    fitted, ran, file = beamwood.fit(split, "popularity"), tmp_path / "ran", tmp_path / "own.py"
+    file.write_text(f"open({str(ran)!r}, 'w').close()")
+    stage = {"method": str(file), "config": {}}
+    for named in (stage, {"plan": None, "stages": {"retriever": fitted.metadata, "ranker": stage}}):
+        with pytest.raises(InputError, match=r"own\.py', no method of beamwood; give method="):
+            beamwood.refit(replace(fitted, metadata=fitted.metadata | named), split)
+    assert not ran.exists()
+
+
 def test_a_model_trained_on_a_gpu_is_refitted_without_one(split, monkeypatch, capsys):
     fitted = beamwood.fit(split, "sasrec", {**TINY, "loop.max_steps": 4}, progress=False)
     loop = fitted.metadata["config"]["loop"] | {"device": "cuda"}

@@ -269,7 +269,11 @@ def _part(recorded: _Recorded, own: Method | None) -> RefitPart:
     name, file, preset = recorded.method, recorded.method_file, recorded.preset
     if file is not None and own is None:
         raise InputError(f"{name} is defined in {file.path}; give method={file.path!r}")
-    method = own if own is not None and own.name == name else load_method(name)
+    named = own if own is not None and own.name == name else None
+    if named is None and name not in METHODS:
+        # A path would be run, which only the folder names.
+        raise InputError(f"the model was fitted with {name!r}, no method of beamwood; give method=, the one it is")
+    method = load_method(name) if named is None else named
     usual = method.configured(None, preset).flat()
     if not all(isinstance(keys, Mapping) for keys in recorded.config.values()):
         raise _unrecorded(f"config={reprlib.repr(recorded.config)} has no groups")
