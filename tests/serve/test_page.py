@@ -210,6 +210,15 @@ def test_the_script_reads_numbers_as_the_service_does():
         assert bool(re.fullmatch(pattern[1], text)) == isinstance(read, int), text
 
 
+def test_a_category_beyond_those_that_are_suggested_is_shown_and_kept(tmp_path):
+    names = [f"c{number:03d}" for number in range(NUM_ITEMS * 3)]
+    retriever = retriever_of(vector_searcher(len(names)))
+    replace(retriever, columns=ItemColumns.of(pl.DataFrame({"category": names}))).save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        text = client.get(f"/?user=11&category={names[-1]}").text
+    assert (text.count("data-item="), text.count(f'name="category" value="{names[-1]}"')) == (1, 1)
+
+
 def test_an_event_changes_the_list(client):
     first = items_of(client.get(ASK).text)
     post(client, "/v1/events", {"events": [{"user": 11, "item": first[0]}]})
