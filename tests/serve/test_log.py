@@ -27,7 +27,14 @@ def test_a_request_is_one_line(kind, capsysbinary):
     if kind == "json":
         assert json.loads(written)["user"] == ODD
     else:
-        assert written == b"user=a\\x0aevent=ready\\x0d\\x1b[31m\\x85\\u2028b code=200\n"
+        assert written == b'user="a\\x0aevent=ready\\x0d\\x1b[31m\\x85\\u2028b" code=200\n'
+
+
+def test_an_id_states_no_other_field_of_its_line(capsysbinary):
+    log = RequestLog("text", users=True, secret=b"")
+    log.write({"user": log.user('7" code=500 token=boss'), "arm": "new", "code": 200})
+    log.flush()
+    assert capsysbinary.readouterr().out == b'user="7\\" code=500 token=boss" arm=new code=200\n'
 
 
 def test_a_line_that_comes_during_a_write_is_kept(capsysbinary):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import select
 import sys
 import threading
@@ -18,6 +19,7 @@ __all__ = ["RequestLog"]
 _MOST_LINES = 100_000
 # Seconds between writes, and those that the last one has.
 _WRITE_EVERY, _CLOSE_SECONDS = 0.2, 1.0
+_SEVERAL = re.compile(r'[\s="]')
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 # Control characters are escaped, so that an id can neither end a line nor control a terminal.
 _ONE_LINE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))} | {
@@ -47,7 +49,7 @@ class RequestLog:
         if self.kind == "json":
             self._lines.append(_ENCODER.encode(about) + b"\n")
         else:
-            words = " ".join(f"{name}={value}" for name, value in about.items()).translate(_ONE_LINE)
+            words = " ".join(f"{name}={_quoted(str(value))}" for name, value in about.items()).translate(_ONE_LINE)
             self._lines.append(words.encode("utf-8", "backslashreplace") + b"\n")
 
     def said(self, event: str, **more: Any) -> None:
@@ -91,6 +93,12 @@ class RequestLog:
         while not self._ended.wait(_WRITE_EVERY):
             self.flush()
         self.flush()
+
+
+def _quoted(text: str) -> str:
+    """In quotes where it would be read as several words, so that an id cannot state a code or a token."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if text and not _SEVERAL.search(text) else f'"{escaped}"'
 
 
 def _write(content: bytes) -> None:
