@@ -318,6 +318,12 @@ def test_wrong_options_are_refused(split, options, message):
         beamwood.fit(split, **options)
 
 
+def test_limits_may_be_numbers_of_numpy(split):
+    found = find(split, time_limit=np.float32(600), members=COUNTING[:1], budget_mb=np.float32(500), seed=np.int8(1))
+    json.dumps(found.document)
+    assert found.retriever.metadata["portfolio"]["time_limit"] == 600
+
+
 def test_methods_without_time_are_named(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
     found, _ = searched(split, tmp_path / "parts", members, 5)

@@ -78,7 +78,7 @@ def find(
                 reports=Reports(say, better),
             )
             most = f"{limit / 60:.3g} minutes" if limit > 60 else f"{limit:.3g} seconds"
-            other = "; a time limit of your own changes that" * (limit == TIME_LIMIT)
+            other = "; a time limit of your own changes that" if limit == TIME_LIMIT else ""
             say(f"the whole search takes {most} at most{other}")
             say(search.outline.words())
             if not search.trains:
