@@ -18,8 +18,12 @@ SAVING = threading.Event()
 """Set while an interrupted run saves its state: the command line then waits longer before it ends the process."""
 
 
-class Interrupted(Exception):
-    """Training was interrupted; the message says what was saved and how to resume."""
+class Interrupted(BaseException):
+    """Training was interrupted; the message says what was saved and how to resume.
+
+    It is no `Exception`, so that a program that goes on after a failed fit ends. Typer would drop the message of a
+    KeyboardInterrupt.
+    """
 
 
 class InterruptGuard:
