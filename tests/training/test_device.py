@@ -2,7 +2,9 @@
 
 import pickle
 from collections import namedtuple
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 
 import numpy as np
@@ -27,6 +29,15 @@ from linear_task import LinearTask
 
 META = torch.device("meta")
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
+
+
+@contextmanager
+def changed(default, value, before):
+    default(value)
+    try:
+        yield
+    finally:
+        default(before)
 
 
 def tensors_of(value):
@@ -159,3 +170,20 @@ def test_too_little_gpu_memory_is_an_error_with_the_fix():
     ):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
     assert moves == [META, CPU]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (torch.no_grad, r"torch computes no gradients here.*after torch\.set_grad_enabled\(True\)"),
+        (torch.inference_mode, "fit outside of torch.no_grad and inference_mode"),
+        (partial(changed, torch.set_default_dtype, torch.float64, torch.float32), "type is torch.float64, and weights"),
+        (partial(changed, torch.set_default_device, META, None), "default device is meta, and loop.device sets that"),
+    ],
+)
+def test_changed_defaults_of_torch_are_refused(change, message):
+    split = small_split()
+    with change(), pytest.raises(InputError, match=message):
+        load_method("sasrec").fitted(split, progress=False)
+    with change():
+        load_method("popularity").fitted(split)

@@ -201,7 +201,8 @@ class Method:
         """Fit it on a split; `options` are those of `TrainOptions` and of its own `fit`.
 
         Errors: `InputError` on unknown settings or options, on test users without training data where it needs any, on
-        a log without times where it needs them; those of `check_start`; `NotInstalledError` where an extra is missing.
+        a log without times where it needs them; those of `check_start` and, where it trains, `device.check_defaults`;
+        `NotInstalledError` where an extra is missing.
         """
         check_split(split)
         config = self.configured(config, preset)
@@ -213,7 +214,11 @@ class Method:
     def _fitted(self, split: Split, config: MethodConfig, preset: str | None, options: Mapping[str, Any]) -> Retriever:
         given: Mapping[str, Any] = checked_options(self.fit, options)
         self._check_needs(split, config)
-        if not self.needs.trains(config):
+        if self.needs.trains(config):
+            from beamwood.training.device import check_defaults
+
+            check_defaults()
+        else:
             check_without_run(self.name, given)
         if (run := given.get("run")) is not None:
             given = {**given, "run": run.of_method(self.name, None if self.file is None else self.file.sha256)}

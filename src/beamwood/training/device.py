@@ -16,7 +16,7 @@ from beamwood.errors import InputError
 if TYPE_CHECKING:
     from beamwood.training.loop_config import DeviceName
 
-__all__ = ["CPU", "on_device", "device_of", "to_device"]
+__all__ = ["CPU", "check_defaults", "device_of", "on_device", "to_device"]
 
 CPU = torch.device("cpu")
 
@@ -31,6 +31,25 @@ def device_of(name: DeviceName) -> torch.device:
             "CUDA on a machine with an NVIDIA GPU"
         )
     return torch.device(name, torch.cuda.current_device())
+
+
+def check_defaults() -> None:
+    """Errors: `InputError` where the program has switched off torch's gradients, or changed its type or device."""
+    if not torch.is_grad_enabled():
+        raise InputError(
+            "torch computes no gradients here, so nothing can be trained; fit outside of torch.no_grad and "
+            "inference_mode, and after torch.set_grad_enabled(True)"
+        )
+    if torch.get_default_dtype() != torch.float32:
+        raise InputError(
+            f"torch's default type is {torch.get_default_dtype()}, and weights are float32; call "
+            "torch.set_default_dtype(torch.float32) first"
+        )
+    if torch.get_default_device().type != "cpu":
+        raise InputError(
+            f"torch's default device is {torch.get_default_device()}, and loop.device sets that of a training; call "
+            "torch.set_default_device('cpu') first"
+        )
 
 
 def to_device(value: Any, device: torch.device) -> Any:
