@@ -179,6 +179,11 @@ def test_a_custom_searcher_is_never_run_without_permission(folder, split, tmp_pa
     expected = fitted.recommend([[1, 2]], k=5)
     assert beamwood.load(tmp_path / "alone", path).recommend([[1, 2]], k=5) == expected
     assert beamwood.load(tmp_path / "alone", method=method).recommend([[1, 2]], k=5) == expected
+    start = {"start.retriever": str(tmp_path / "alone"), "start.ranker": "ease"}
+    with pytest.raises(
+        InputError, match="alone holds backwards, whose searcher only its own file defines, so no other"
+    ):
+        beamwood.fit(split, "two_stage", start)
     both = beamwood.fit(split, f"{path}+popularity")
     both.save(tmp_path / "both")
     with pytest.raises(ArtefactError, match=r"which is not run automatically: if you trust it, pass method="):

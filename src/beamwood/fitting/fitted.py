@@ -10,15 +10,25 @@ from typing import Any
 
 from beamwood.artefact import read_manifest
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, UnknownSearcherError
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["check_same_data", "load_fitted", "folder_digests", "method_of", "notes_of_fit", "training_seconds"]
 
 
 def load_fitted(folder: str, split: Split) -> Retriever:
-    """The fitted retriever in a folder, for a further fit on this split. Errors: those of `check_same_data`."""
-    fitted = Retriever.load(folder)
+    """The fitted retriever in a folder, for a further fit on this split.
+
+    Errors: those of `check_same_data`; a searcher that only a method file defines, which no fit is given.
+    """
+    try:
+        fitted = Retriever.load(folder)
+    except UnknownSearcherError as error:
+        made_by = read_manifest(folder).get("method")
+        raise InputError(
+            f"{folder} holds {made_by}, whose searcher only its own file defines, so no other fit can start from it; "
+            "give a folder of another method"
+        ) from error
     check_same_data(fitted, folder, split)
     return fitted
 
