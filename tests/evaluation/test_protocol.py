@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import beamwood
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import Tail, evaluate_both
 from beamwood.evaluation.metrics import METRICS
+from beamwood.evaluation.protocol import evaluate_split
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import Hits, ItemLists, Query, QueryNeeds, SearchOptions
 from one_view import evaluate_view
@@ -161,3 +163,10 @@ def test_wrong_arguments_are_refused():
     queries = replace(queries, labels=ItemLists.empty(17))
     with pytest.raises(InputError, match="none of the 17 queries has a label"):
         evaluate_view(SINES, queries, ks=(5,), remove_seen=False)
+
+
+def test_a_retriever_in_place_of_its_searcher_is_refused():
+    rows = [{"user": row % 9, "item": row % 7} for row in range(90)]
+    split = beamwood.splits.leave_one_out(beamwood.Dataset.from_log(beamwood.read_log(rows)))
+    with pytest.raises(InputError, match=r"searcher=Retriever by .* does not fit \(Retriever\); give Searches"):
+        evaluate_split(beamwood.fit(split, "popularity"), split, ks=(3,))

@@ -8,7 +8,7 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Searches(Protocol):
     """The evaluated part of a `types.Searcher`."""
 
