@@ -37,3 +37,15 @@ def test_completion_and_help_show_the_public_names():
 def test_imports_are_lazy():
     program = "import sys, beamwood; assert 'numpy' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_holds_arrays_is_compared_by_identity():
+    """Comparing arrays would raise, also in a set, as a key, or as an argument of a cached function."""
+    rows = [{"user": row % 9, "item": row % 7} for row in range(90)]
+    logs = [beamwood.read_log(rows) for _ in range(2)]
+    datasets = [beamwood.Dataset.from_log(log) for log in logs]
+    splits = [beamwood.splits.leave_one_out(dataset) for dataset in datasets]
+    retrievers = [beamwood.fit(split, "popularity") for split in splits]
+    for one, other in (logs, datasets, splits, retrievers):
+        assert {one: 1, other: 2}[one] == 1
+        assert [other, one].index(one) == 1

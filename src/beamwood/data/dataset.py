@@ -32,7 +32,7 @@ __all__ = ["Dataset", "ItemTable"]
 _UNLISTED = ("error", "keep")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Users' histories, oldest first; for ties in time see `by_user_and_time`.
 

@@ -92,7 +92,7 @@ class ReadReport:
         return lines + list(self.notes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Log:
     """`frame` has the columns user, item, and time (Int64), history (Boolean), event_weight (Float32) where known.
 

@@ -18,7 +18,7 @@ OF_OTHERS = ("users", "sessions")
 """The splits that test users without training data."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """A data set split in three. `train` has all users and items, but only the histories that training may use.
 

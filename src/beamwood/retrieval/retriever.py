@@ -44,7 +44,7 @@ __all__ = ["Retriever"]
 _RULES = ("exclude", "max_per_category", "diversity", "promote")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Retriever:
     """Recommends items by id.
 
