@@ -84,6 +84,29 @@ def test_a_stop_does_not_wait_for_the_next_model(folder, tmp_path):
         assert server.ended() == 0
 
 
+HANGING = """
+import threading
+from beamwood.serve.store.memory import MemoryStore
+class STORE(MemoryStore):
+    def __init__(self, place, *, read_only):
+        super().__init__()
+    def history(self, owner, **options):
+        threading.Event().wait()
+"""
+
+
+def test_a_second_signal_does_not_wait_for_the_store(folder, tmp_path):
+    log, store = tmp_path / "log", tmp_path / "store.py"
+    store.write_text(HANGING)
+    with Server(folder, "--store", str(store), "--drain", "1h", log=log) as server:
+        assert server.ask("/v1/recommend", {"user": 11})[1]["stale_history"]
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: server.ask("/readyz")[0] == 503)
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+    assert '"event":"draining"' in log.read_text()
+
+
 def test_a_reload_is_kept_until_the_server_can_make_it(folder):
     program = AT_IMPORT.format(module="uvicorn", name="SIGHUP")
     with started(program, folder, "--drain", "0s") as process:

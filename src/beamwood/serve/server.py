@@ -79,7 +79,11 @@ def serve(folder: str, settings: ServeSettings) -> int:
             if service.models.opening:
                 # A thread that reads a model cannot be stopped, and would be waited for.
                 os._exit(code)
-            return code
+        if running.signals > 1:
+            # So would one that waits for a store.
+            service.log.close()
+            os._exit(code)
+        return code
     finally:
         gc.unfreeze()
 
