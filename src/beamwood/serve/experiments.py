@@ -94,7 +94,7 @@ class Experiments:
         """Load the arms and store the experiment. Errors: `Problem`; then nothing has changed."""
         _check(experiment)
         text = msgspec.json.encode(experiment).decode()
-        async with self._turn:
+        async with self._histories.in_turn(self._turn):
             arms = await self._caught_up(await self._loaded(experiment))
             before = await self._histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
             await self._histories.call("put", lambda store: store.put(_DOCUMENT, text))
@@ -108,7 +108,7 @@ class Experiments:
 
     async def stop(self) -> None:
         """Let the current model answer all. Errors: `Problem` where the store is down."""
-        async with self._turn:
+        async with self._histories.in_turn(self._turn):
             await self._histories.call("put", lambda store: store.put(_DOCUMENT, ""))
             await self._run(None, {})
             self._text, self._again = "", math.inf

@@ -10,9 +10,9 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,6 +70,8 @@ class HistoryGateway:
         self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        # When it last failed to answer a call of any kind.
+        self._refused_at = -math.inf
         # Learns whether a store whose read was late is down.
         self._asking: asyncio.Task[None] | None = None
         # Since when it cannot be read, 0 while it can, and whether its last write failed.
@@ -194,6 +196,17 @@ class HistoryGateway:
         except (StoreUnavailable, TimeoutError) as error:
             raise self._refused(name, error) from None
 
+    @asynccontextmanager
+    async def in_turn(self, turn: asyncio.Lock) -> AsyncIterator[None]:
+        """A context with the lock held. Errors: `Problem` where the store failed a call meanwhile: the next one would
+        wait as long again.
+        """
+        asked = time.monotonic()
+        async with turn:
+            if self._refused_at >= asked:
+                raise Problem("store_unavailable", "the store does not answer; ask again later", retry_after_ms=1000)
+            yield
+
     async def erase(self, owner: Owner) -> int:
         """Delete all events of the owner; returns their number.
 
@@ -239,10 +252,11 @@ class HistoryGateway:
         if self.trouble is None:
             self.trouble = str(error) or "it does not answer in time"
             self._said("store_down", call=name, reason=self.trouble)
-        self._down_since = self._down_since or time.monotonic()
+        self._refused_at = time.monotonic()
+        self._down_since = self._down_since or self._refused_at
         # A store that cannot be written to, as on a full disk, may be read.
         if name in _READS:
-            self._failed_at = time.monotonic()
+            self._failed_at = self._refused_at
             self._unread_since = self._unread_since or self._failed_at
         else:
             self._is_refusing = True

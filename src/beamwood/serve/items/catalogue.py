@@ -97,7 +97,7 @@ class Catalogue:
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
         """Change what is learned, store it, and publish it. Errors: `Problem`; then nothing has changed."""
-        async with self._changes:
+        async with self._histories.in_turn(self._changes):
             kept = False
             while not kept:
                 before = await self._read()
