@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve import loading
 from beamwood.serve.items.catalogue import Catalogue
@@ -146,6 +147,8 @@ def test_an_invalid_model_never_answers(models, tmp_path):
     (models / "link").unlink()
     with serving(models / "m0") as client:
         assert load(client, "m1", 403)["error"]["code"] == "forbidden"
+    with pytest.raises(InputError, match="is damaged"), serving(models / "broken"):
+        pass
 
 
 def test_the_old_model_is_released(models):

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from beamwood.serve.answer.snapshot import Snapshot, open_snapshot
 from beamwood.serve.problems import Problem
@@ -34,8 +33,8 @@ class ActiveModels:
         """The folders that threads are reading."""
         self._numbers = 0
 
-    def opened(self, folder: str | os.PathLike[str], **options: Any) -> Snapshot:
-        """A new snapshot of a folder; not yet active. Errors: `ArtefactError` naming the file."""
+    def opened(self, folder: str | os.PathLike[str]) -> Snapshot:
+        """A new snapshot of a verified folder; not yet active. Errors: `ArtefactError` naming the file."""
         settings = self._settings
         self.opening += 1
         try:
@@ -50,7 +49,7 @@ class ActiveModels:
                 filter_uses=self.filter_uses,
                 by_category=settings.by_category,
                 searchers=None if settings.searchers is None else settings.searchers(Path(folder)),
-                **options,
+                verify=True,
             )
         finally:
             self.opening -= 1

@@ -21,7 +21,7 @@ __all__ = ["check"]
 def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
     """The findings about a folder whose files were all read and verified. Errors: `InputError` naming the problem."""
     check_binding(settings)
-    service = Service.open(folder, settings, verify=True)
+    service = Service.open(folder, settings)
     try:
         snapshot = service.models.answering()
         histories = snapshot.names.histories

@@ -140,7 +140,7 @@ class Experiments:
                 snapshots[arm.model] = known
                 continue
             try:
-                opened = await asyncio.to_thread(self._models.opened, path, verify=True)
+                opened = await asyncio.to_thread(self._models.opened, path)
                 snapshots[arm.model] = await asyncio.to_thread(self._catalogue.carried, opened)
             except (InputError, OSError) as error:
                 raise Problem("invalid_request", f"arm {arm.label}: {error}", field="arms") from None

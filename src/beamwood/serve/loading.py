@@ -127,7 +127,7 @@ class Loader:
 
     async def _load(self, path: Path, began: float) -> Loaded:
         old, catalogue = self._models.current, self._catalogue
-        fresh = await asyncio.to_thread(self._models.opened, path, verify=old is not None)
+        fresh = await asyncio.to_thread(self._models.opened, path)
         fresh = await asyncio.to_thread(catalogue.carried, fresh)
         tried, failed, overlap = (0, 0, None) if old is None else await self._tried(old, fresh)
         if failed * 2 > tried:

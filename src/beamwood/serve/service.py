@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beamwood.extras import asking_for
 from beamwood.serve.active import ActiveModels
@@ -67,11 +67,11 @@ class Service:
         add_gauges(metrics.registry, models, self.engine, self.admission, self.log, lambda: self.in_flight)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:
+    def open(cls, folder: str | os.PathLike[str], settings: ServeSettings) -> Service:
         """The service of a folder. Errors: `ArtefactError` naming the file."""
         service = cls(settings)
         try:
-            service.loader.begin(service.models.opened(folder, **options))
+            service.loader.begin(service.models.opened(folder))
         except BaseException:
             service.close()
             raise
