@@ -8,6 +8,7 @@ import pytest
 
 from beamwood.serve.answer.cursor import cursor_of
 from beamwood.serve.engine import Priority
+from beamwood.serve.monitoring.log import RequestLog
 from served import NUM_ITEMS, item_table, items_of, post, recommend, saved, serving, wait_until
 
 
@@ -257,6 +258,20 @@ def test_batches(client, folder):
         assert post(client, "/v1/recommend/batch", {"requests": wrong}, 422)["error"]["field"] == "requests"
     inner = post(client, "/v1/recommend/batch", {"requests": [{}, {"explain": "ful"}]}, 422)["error"]
     assert (inner["field"], "did you mean 'full'" in inner["message"]) == ("requests[1].explain", True)
+
+
+def test_failed_rows_are_counted_and_logged(folder, monkeypatch):
+    """A service too busy for batches would seem to answer all of them."""
+    lines = []
+    monkeypatch.setattr(RequestLog, "write", lambda self, line: lines.append(line))
+    with serving(folder[0], log="json") as client:
+        before = client.get("/page/live").json()
+        post(client, "/v1/recommend/batch", {"requests": [{"k": 3}, {"user": 11}, {"user": 11, "explain": "full"}]})
+        after, text = client.get("/page/live").json(), client.get("/metrics").text
+    assert 'beamwood_rejected_total{reason="invalid_request"} 2.0' in text
+    assert [(line["rows"], line["failed"]) for line in lines if "rows" in line] == [(3, 2)]
+    # The first look is answered too.
+    assert (after["answered"], after["refused"]) == (before["answered"] + 2, before["refused"] + 2)
 
 
 def test_the_rows_of_a_failed_batch_are_given_up(client, monkeypatch):

@@ -53,7 +53,7 @@ class Service:
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.metrics = metrics = Metrics()
         self.models = models = ActiveModels(settings)
-        self.in_flight = 0
+        self.in_flight = self.answered = 0
         self.started = time.time()
         self.draining = False
         self.histories = histories = HistoryGateway(settings, said, metrics.registry)

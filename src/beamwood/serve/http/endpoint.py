@@ -205,7 +205,9 @@ class Endpoint:
         """Count and log a request."""
         metrics, path, method = self.service.metrics, self.route.path, call.noted.get("method", self._method)
         metrics.requests.inc(method, path, str(status), call.noted.get("arm", ""))
-        if code is not None:
+        if code is None:
+            self.service.answered += 1
+        else:
             metrics.rejected.inc(code)
         total = time.monotonic() - call.began
         for stage, seconds in call.stages.items():

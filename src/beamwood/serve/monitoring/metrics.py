@@ -30,7 +30,9 @@ class Metrics:
         kept = self.registry
         self.requests = Tally("requests", "Answers by endpoint and status", kept, ["method", "route", "code", "arm"])
         self.seconds = Times("seconds", "Time by endpoint and stage", kept, _SECONDS, ["method", "route", "stage"])
-        self.rejected = Tally("rejected", "Requests that were not answered, by code", kept, ["reason"])
+        self.rejected = Tally(
+            "rejected", "Requests, and rows of batches, that were not answered, by code", kept, ["reason"]
+        )
         self.degraded = Tally("degraded", "Searches that were narrowed as many waited", kept)
         self.beam_width = Times("beam_width", "Beam widths of searches", kept, _WIDTHS)
         self.scored = Tally("nodes_scored", "Nodes or items that were scored", kept)

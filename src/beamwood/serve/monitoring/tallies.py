@@ -33,10 +33,6 @@ class Tally:
         """The sum over all labels."""
         return sum(self._counts.values())
 
-    def count(self, *labels: str) -> float:
-        """The count of the labels."""
-        return self._counts.get(labels, 0)
-
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What Prometheus reads."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)

@@ -23,7 +23,8 @@ _HTML = "text/html; charset=utf-8"
 
 
 class Live(Struct):
-    """Current metrics; `search_ms`: recent mean; `refused`: number of rejected requests, `answered`: of all others."""
+    """Current metrics; `search_ms`: recent mean; `refused`: number of rejected requests and
+    batch rows, `answered`: of all other requests."""
 
     answered: int
     refused: int
@@ -94,8 +95,7 @@ async def _script(call: Call) -> Plain:  # noqa: ARG001
 async def _live(call: Call) -> Live:
     service, metrics, snapshot = call.service, call.service.metrics, call.snapshot
     return Live(
-        # Refused connections are no requests.
-        int(metrics.requests.total - metrics.rejected.total + metrics.rejected.count("connections")),
+        service.answered,
         int(metrics.rejected.total),
         int(metrics.degraded.total),
         service.in_flight,

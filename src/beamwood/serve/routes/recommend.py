@@ -151,7 +151,7 @@ async def _batch(call: Call) -> BatchAnswer:
     async with asyncio.TaskGroup() as feeding:
         for _ in range(min(len(requests), _ROWS_AT_ONCE * call.service.engine.threads)):
             feeding.create_task(feed())
-    call.noted["rows"] = len(rows)
+    call.noted["rows"], call.noted["failed"] = len(rows), sum(row.ok is None for row in rows)
     return BatchAnswer(call.request_id, rows)
 
 
@@ -166,4 +166,5 @@ async def _row(call: Call, body: Recommend, number: int) -> Row:
         began = time.monotonic()
         return Row(ok=await answer_one(call, body, request_id, Priority.BATCH, deadline, began=began))
     except Problem as problem:
+        call.service.metrics.rejected.inc(problem.code)
         return Row(error=problem.failure(request_id))
