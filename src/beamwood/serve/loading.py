@@ -193,7 +193,7 @@ class Loader:
     async def rollback(self) -> Loaded:
         """Load the model before. Errors: `Problem` where there is none, or it cannot be loaded any more."""
         if not self.earlier:
-            raise Problem("conflict", "no other model has answered; load one")
+            raise Problem("conflict", "there is no earlier model to return to; name one to POST /v1/models/load")
         folder = self.earlier[-1]
         try:
             loaded = await self.load(folder)
