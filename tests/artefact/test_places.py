@@ -1,6 +1,7 @@
 """Places where a folder or a file is saved: mount points, long names, closed folders, and links."""
 
 import errno
+import io
 import os
 
 import pytest
@@ -52,6 +53,24 @@ def test_a_model_in_a_folder_that_may_not_be_entered(closed):
             read_artefact(path)
         with pytest.raises(ArtefactError, match="Permission denied"):
             check_output(path)
+
+
+@pytest.mark.parametrize(("name", "calls"), [("manifest.json", (io, "open")), ("notes.txt", (os, "open"))])
+def test_a_file_that_is_for_others_is_not_said_to_be_damaged(tmp_path, monkeypatch, name, calls):
+    """Saving it again would not help a service that runs as another user."""
+    save(tmp_path / "model")
+    opened = getattr(*calls)
+
+    def guarded(path, *arguments, **options):
+        if os.fspath(path) == str(tmp_path / "model" / name):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(*calls, guarded)
+    with pytest.raises(
+        ArtefactError, match=rf"{name} may not be opened \(Permission denied\); ask its owner for access"
+    ):
+        read_artefact(tmp_path / "model")
 
 
 def test_a_name_that_is_too_long_is_no_artefact(tmp_path):

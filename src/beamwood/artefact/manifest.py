@@ -30,6 +30,7 @@ __all__ = [
     "check_outside",
     "checked_name",
     "claimed_manifest",
+    "closed_to_this_user",
     "digest",
     "manifest_bytes",
     "read_manifest",
@@ -153,6 +154,11 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def closed_to_this_user(path: Path, error: PermissionError) -> ArtefactError:
+    """The error of a file or folder that is there, and is for others."""
+    return ArtefactError(f"{path} may not be opened ({error.strerror}); ask its owner for access")
+
+
 def claimed_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, its format and checksum not yet verified."""
     file = folder / MANIFEST
@@ -164,6 +170,8 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
         raise ArtefactError(
             f"{folder} has no {MANIFEST}, so it is not a beamwood artefact; give the folder that `beamwood fit` wrote"
         ) from None
+    except PermissionError as error:
+        raise closed_to_this_user(file, error) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(f"{file} cannot be read as JSON ({error}); save the artefact again") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, digest, read_manifest
+from beamwood.artefact.manifest import MANIFEST, SUFFIXES, checked_path, closed_to_this_user, digest, read_manifest
 from beamwood.artefact.mapped import array_shapes, map_arrays
 from beamwood.artefact.open_files import Identity, OpenFiles, identity
 from beamwood.artefact.replace import recover
@@ -126,6 +126,8 @@ def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tu
         files = OpenFiles(folder, manifest["files"])
     except FileNotFoundError:
         raise ArtefactError(f"{folder / name} is missing; {_FIX}") from None
+    except PermissionError as error:
+        raise closed_to_this_user(Path(error.filename or folder / name), error) from error
     except OSError as error:
         raise ArtefactError(f"{error.filename or folder / name} cannot be read ({error}); {_FIX}") from error
     if _manifest_identity(folder) != before or not files.are_in(folder):
@@ -139,7 +141,7 @@ def _find(target: Path) -> Path:
         if folder is None:
             os.stat(target)
     except PermissionError as error:
-        raise ArtefactError(f"{target} may not be opened ({error.strerror}); ask its owner for access") from error
+        raise closed_to_this_user(target, error) from error
     except OSError:
         folder = None
     if folder is None:
