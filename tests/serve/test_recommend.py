@@ -164,12 +164,20 @@ def test_pages_never_repeat(client, folder):
     assert problem(client, {"cursor": first["cursor"], "user": 3})["field"] == "user"
 
 
+def answers(client):
+    """The counts of answers and of beam widths."""
+    names = ("beamwood_answers_total{", "beamwood_beam_width_count")
+    return [line for line in client.get("/metrics").text.splitlines() if line.startswith(names)]
+
+
 def test_a_dry_run_checks_without_a_search(client):
+    before = answers(client)
     answer = recommend(client, {"user": 11, "filter": {"category": ["c1"]}, "dry_run": True})
     assert answer["items"] == []
     assert answer["allowed"] > 0
     assert answer["history_used"] == 4
     assert problem(client, {"user": 11, "filter": {"category": ["c9"]}, "dry_run": True})["field"] == "filter.category"
+    assert answers(client) == before
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,9 @@ class Service:
         return self.models.awaited if self.models.current is None else self.histories.unready()
 
     def counted(self, body: Recommend, answer: Answer, found: FoundItems) -> None:
-        """Record metrics of an answer, and the request for the trial of the next model."""
+        """Record metrics of an answer, and the request for the trial of the next model; none of a dry run."""
+        if body.dry_run:
+            return
         metrics = self.metrics
         metrics.sources.inc(answer.source)
         self.catalogue.count(answer.items)
@@ -95,10 +97,9 @@ class Service:
             metrics.beam_width.observe(answer.beam_width)
         if answer.unknown_items:
             metrics.unknown.inc(by=len(answer.unknown_items))
-        if len(answer.items) < body.k and not body.dry_run:
+        if len(answer.items) < body.k:
             metrics.short.inc()
-        if not body.dry_run:
-            self.loader.recorded.append(body)
+        self.loader.recorded.append(body)
 
     def close(self) -> None:
         """Stop the threads, and close resources."""
