@@ -1,17 +1,19 @@
 """Business rules against brute force over the whole ranking; k items if there are k."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from beamwood.errors import InputError
+from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.models.ops import unit
 from beamwood.retrieval.arrange import arranged
 from beamwood.retrieval.item_vectors import item_vectors
 from beamwood.retrieval.new_items.added import with_items
-from beamwood.retrieval.rules import Rules
+from beamwood.retrieval.rules import Promotion, Rules
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.types import ItemLists, Query, SearchOptions
 from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
@@ -42,7 +44,9 @@ def capped(ranked, k, caps, default):
     return taken
 
 
-@pytest.mark.parametrize(("caps", "default"), [({}, 1), ({}, 2), ({"c1": 0}, 4), ({"c1": 1, "c3": 2}, 10**6)])
+@pytest.mark.parametrize(
+    ("caps", "default"), [({}, 1), ({}, 2), ({"c1": 0}, 4), ({"c1": 9}, 1), ({"c1": 1, "c3": 2}, 10**6)]
+)
 @pytest.mark.parametrize("k", [1, 5, 20])
 def test_a_limit_per_category(retriever, caps, default, k):
     given = caps | ({} if default == 10**6 else {"default": default})
@@ -117,6 +121,51 @@ def test_diversity_takes_no_measure_from_items_beyond_the_candidates_of_a_blend(
     relevance = np.append(scaled(hits.scores[0, :10].astype(float)), np.zeros(14))
     expected = by_marginal_relevance(searcher, hits.items[0], relevance, 0.2, k)
     assert arranged(searcher, QUERY, k, SearchOptions(), Rules(diversity=0.2))[0].items[0].tolist() == expected
+
+
+def test_diversity_counts_the_likeness_to_promoted_items(retriever):
+    weight, k, options = 0.6, 10, SearchOptions()
+    sale = Prepared(np.arange(NUM_ITEMS) < 5)
+    rules = Rules(diversity=weight, promotions=(Promotion("sale", 4, sale),))
+    found, (names,) = arranged(retriever.searcher, QUERY, k, options, rules)
+    taken = [item for item, name in zip(found.items[0].tolist(), names, strict=True) if name]
+    hits = retriever.searcher.search(QUERY, 18, SearchOptions(ItemLists.from_lists([sorted(taken)])))
+    relevance = np.concatenate([np.full(4, 1e6), scaled(hits.scores[0].astype(float))])
+    items = np.concatenate([taken, hits.items[0]])
+    expected = by_marginal_relevance(retriever.searcher, items, relevance, weight, k)[4:]
+    assert [item for item, name in zip(found.items[0].tolist(), names, strict=True) if not name] == expected
+
+
+def test_new_items_take_their_share_and_then_what_known_ones_leave():
+    fitted, seen = vector_searcher(20), [3, 5, 8]
+    searcher = with_items(fitted, Mixtures.of([{int(n): 1.0} for n in fitted.search(QUERY, 4).items[0]]))
+    known, options = Prepared(np.arange(24) < 20), SearchOptions(ItemLists.from_lists([seen]))
+    ranked = searcher.search(QUERY, 21, options).items[0].tolist()
+    of_known = [item for item in ranked if item < 20]
+    few = arranged(searcher, QUERY, 8, options, Rules(known=known, num_others=1))[0].items[0].tolist()
+    first = next(item for item in ranked if item >= 20)
+    assert few == [item for item in ranked if item < 20 or item == first][:8]
+    every = arranged(searcher, QUERY, 21, options, Rules(known=known, num_others=1))[0].items[0].tolist()
+    assert sorted(every[:18]) == sorted([*of_known, first])
+    assert every[18:] == [item for item in ranked if item >= 20 and item != first]
+
+
+def test_an_answer_under_rules_counts_all_its_searches(retriever):
+    made = []
+
+    class Watched:
+        num_items = NUM_ITEMS
+
+        def search(self, *given):
+            made.append(replace(retriever.searcher.search(*given), rank_seconds=0.5))
+            return made[-1]
+
+    queries = Query.of(ItemLists.from_lists([[3], [5, 8]]))
+    rules = Rules(promotions=(Promotion("sale", 2, Prepared(np.arange(NUM_ITEMS) < 50)),))
+    hits, _ = arranged(Watched(), queries, 5, SearchOptions(), rules)
+    assert len(made) == 4
+    assert hits.scored.tolist() == [sum(int(part.scored[0]) for part in made[row : row + 2]) for row in (0, 2)]
+    assert hits.rank_seconds == 2
 
 
 def test_promoted_items_have_their_positions(retriever):
