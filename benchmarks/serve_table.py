@@ -57,8 +57,10 @@ def serve_table(log: str, row: str, line: Line) -> str:
 
 def _pace(figures: Mapping[str, float]) -> str:
     share = figures.get("machine/slow_share")
-    if not share:
+    if share is None:
         return ""
+    if share == 0:
+        return ".\nBefore the run, on the idle machine, no memory write was slow"
     return (
         f".\nBefore the run, on the idle machine, {number(100 * share, 1)} % of memory writes were slow: they took "
         f"{number(figures['machine/slow_times'], 1)} times the median"

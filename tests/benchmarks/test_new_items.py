@@ -48,3 +48,8 @@ def test_a_run_of_the_service_as_a_table():
     assert "3,000 items; today, a processor, 2 threads, load .5" in table
     assert "| p50 ms | .250 | .500 | yes |" in table
     assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
+    assert "memory" not in table, "it was not measured"
+    Line.figures |= {"machine/slow_share": 0.0, "machine/slow_times": 1.0}
+    assert "load .5.\nBefore the run, on the idle machine, no memory write was slow" in serve_table("", "", Line)
+    Line.figures |= {"machine/slow_share": 0.02, "machine/slow_times": 30.0}
+    assert "2.0 % of memory writes were slow: they took 30.0 times the median" in serve_table("", "", Line)

@@ -141,6 +141,16 @@ def test_log_probabilities_beside_a_tree_are_those_of_its_scores():
         assert scores.max() <= 0
 
 
+@pytest.mark.parametrize("neighbours", [0, 8])
+def test_a_new_item_beside_the_tree_is_listed_once_to_those_who_have_seen_it(neighbours):
+    searcher = with_items(full_tree(neighbours=neighbours), Mixtures.of(TWINS))
+    assert searcher.num_beside == 3
+    query = Query.of(ItemLists.from_lists([[5, N, 9, N + 1, N]]))
+    hits = searcher.search(query, N + 3)
+    assert sorted(hits.items[0].tolist()) == list(range(N + 3))
+    assert np.allclose(hits.scores, searcher.score(query, hits.items), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_filters_and_exclusions_hold_for_new_items(name):
     extended, query = with_items(SEARCHERS[name](), Mixtures.of(TWINS)), queries()
