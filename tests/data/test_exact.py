@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import ColumnNames, Dataset, read_log
+from beamwood.data.digest import column_digest
 from beamwood.errors import InputError
 
 NS = 1_706_700_000_123_456_000
@@ -288,3 +289,10 @@ def test_types_of_json_lines_come_from_all_lines(tmp_path):
     path.write_text(path.read_text() + '{"user": 3, broken')
     with pytest.raises(InputError, match=r"log\.jsonl cannot be read: line 302 is no row of JSON"):
         read_log(path)
+
+
+def test_numbers_that_a_float_does_not_tell_apart_have_digests_of_their_own():
+    for dtype in (pl.Int64, pl.UInt64):
+        far, near = (column_digest(pl.Series(values, dtype=dtype)) for values in ([2**60, 1], [2**60 + 1, 1]))
+        assert far != near
+    assert column_digest(pl.Series([7, 2**53])) == column_digest(pl.Series([7.0, 2.0**53]))

@@ -114,6 +114,7 @@ def test_reasons_of_a_counting_method(tmp_path):
         for item in answer["items"]:
             added = item["explain"]["history"]
             assert {each["place"] for each in added} <= {1, 2, 3, 4}
+            assert [each["score"] for each in added] == sorted((each["score"] for each in added), reverse=True)
             assert all(each["item"] == history[each["place"]] for each in added)
             assert sum(each["score"] for each in added) == pytest.approx(item["score"], rel=1e-5)
             column = near[:, [retriever.items.encode([item["item"]])[0]]].toarray().ravel()

@@ -153,7 +153,7 @@ class NeighbourSearcher:
         return filled
 
     def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
-        """The contributions of one history's places to an item's score, largest first, without zeros.
+        """The contributions of one history's places to an item's score, by place, without zeros.
 
         Empty for an item in the history unless `seen` is "counted".
         """
@@ -164,8 +164,7 @@ class NeighbourSearcher:
         # By row, as a column of compressed rows takes a pass over all entries.
         rows, near = self.similarity[recent.items].tocoo(), np.zeros(len(recent.items), np.float32)
         np.add.at(near, rows.row[rows.col == item], rows.data[rows.col == item])
-        added = weights * near
-        return [(first + int(at), float(added[at])) for at in np.argsort(-np.abs(added), kind="stable") if added[at]]
+        return [(first + at, score) for at, score in enumerate((weights * near).tolist()) if score]
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         config = {"decay": self.decay, "length": self.length, "seen": self.seen}
