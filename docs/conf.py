@@ -21,7 +21,6 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#3fb98f", "color-brand-content": "#3fb98f"},
 }
 
-myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 # Options such as --html keep their hyphens.
 smartquotes = False
