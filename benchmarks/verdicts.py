@@ -73,7 +73,8 @@ def _next(test: Paired, rows: Mapping[str, Evidence]) -> str:
 
 
 def _listed(keys: list[str], rows: Mapping[str, Evidence]) -> str:
-    return ", ".join(rows[key].title for key in keys)
+    titles = [rows[key].title for key in keys]
+    return ("; " if any("," in title for title in titles) else ", ").join(titles)
 
 
 def _words(figure: str) -> str:

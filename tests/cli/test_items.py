@@ -10,6 +10,7 @@ import pytest
 import beamwood as package
 from beamwood.kernels.light import light_query
 from beamwood.kernels.steering import light_scores
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from cli_cases import beamwood
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 
@@ -39,6 +40,16 @@ def test_score_orders_a_list(folder, tmp_path, capsys):
     (scores,) = retriever.score(None, [found["items"]], users=[7])
     assert sorted(found["items"]) == sorted(set(items))
     assert found["scores"] == sorted(scores.tolist(), reverse=True)
+
+
+def test_equal_scores_are_in_the_order_of_the_catalogue(tmp_path, capsys):
+    retriever = retriever_of(PopularitySearcher(np.arange(60) // 30), text=False)
+    retriever.save(tmp_path / "popular")
+    listed = np.random.default_rng(0).permutation(60)
+    (tmp_path / "items.txt").write_text("\n".join(map(str, retriever.items.decode(listed))))
+    assert beamwood("score", tmp_path / "popular", "--user", 7, "--items", tmp_path / "items.txt", "--json") == 0
+    expected = retriever.items.decode(np.r_[30:60, :30])
+    assert json.loads(capsys.readouterr().out)["items"] == expected
 
 
 def test_export_writes_vectors(folder, tmp_path):

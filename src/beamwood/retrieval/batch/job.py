@@ -98,7 +98,7 @@ def _check_suffix(target: Path, option: str = "--out") -> None:
 
 
 def _has_columns(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file may be an older output: it has one of these columns, or is empty."""
+    """Whether a file may be an older output: it begins with these columns, or is empty."""
     if not os.path.isfile(path):
         return False
     if path.stat().st_size == 0:
