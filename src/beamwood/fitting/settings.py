@@ -43,7 +43,12 @@ Dropout = Annotated[float, Field(ge=0, lt=1, description="dropout rate in traini
 Mlp = Annotated[tuple[LayerWidth, ...], Field(min_length=1, description="widths of the layers above the attention")]
 ItemColumns = Annotated[tuple[str, ...], Field(description="columns of the item table, as name or name:kind")]
 Horizon = Annotated[
-    int, Field(ge=0, description="farthest target, in steps ahead; 1: only the next item; 0: unlimited")
+    int,
+    Field(
+        ge=0,
+        description="farthest target, in steps ahead; 1: only the next item; 0: unlimited; unless given, some methods "
+        "choose by validation",
+    ),
 ]
 NumTargets = Annotated[int, Field(ge=1, description="future items used as targets of one history")]
 NumNegatives = Annotated[

@@ -204,7 +204,7 @@ def sizes_by(choice: str) -> dict[str, tuple[Only, ...]]:
 class FolderStartSettings(SettingsGroup):
     """A fitted model to start from."""
 
-    folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
+    folder: str | None = Field(None, description="folder of a fitted model (--from)")
 
 
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
