@@ -294,3 +294,12 @@ def test_turns_count_time_inside_and_restore_objects():
     assert owner.core is inner
     assert len(spent.ms) == len(spent.inside_ms) == 25
     assert all(0 < inside <= whole for inside, whole in zip(spent.inside_ms, spent.ms, strict=True))
+
+
+def test_each_turn_begins_with_answers_that_do_not_count():
+    from benchmarks.timing import spent_in_turns
+
+    asked = []
+    spent = spent_in_turns({"own": asked.append}, {"own": []}, {"own": 25})
+    assert asked == [0, 1, 2, *range(20), 20, 21, 22, *range(20, 25)]
+    assert len(spent["own"].ms) == 25

@@ -1,5 +1,6 @@
 """The load generator against a small server: answers in pieces, connections that end, and a server that takes none."""
 
+import random
 import select
 import socket
 import socketserver
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from benchmarks.serve_load import Counts, Load
 
@@ -154,6 +156,23 @@ def test_an_open_loop_counts_every_connection_that_was_not_made(refusing):
     load.opened()
     assert load.counts.errors == 3 + load.sent
     assert statuses(load) == {}
+
+
+def test_an_open_loop_keeps_its_arrivals_and_counts_how_late_it_sends(clock):
+    load, arrived, drawn = load_on("nowhere:1", connections=0, seconds=0.3, rate=100), [], random.Random(1)
+
+    def slow(due):
+        arrived.append(due)
+        for _ in range(50):
+            serve_load.time.perf_counter()
+
+    load.send, load.collect = slow, lambda seconds: None
+    load.opened()
+    gaps = [drawn.expovariate(100) for _ in arrived]
+    assert np.diff(arrived) == pytest.approx(gaps[1:])
+    assert len(load.counts.late) == len(arrived) > 20
+    assert min(load.counts.late) >= 0
+    assert load.counts.late[-1] > 0.5
 
 
 def test_a_connection_that_cannot_be_made_keeps_no_other_waiting(clock, monkeypatch):

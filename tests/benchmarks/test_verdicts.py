@@ -1,10 +1,11 @@
-"""The sentences below a table: which rows are above, below, and not significantly different from a reference."""
+"""The words of a table: p-values, and which rows are above, below, and not significantly different from a reference."""
 
 import re
 from types import SimpleNamespace
 
 import numpy as np
 from benchmarks.evidence import Evidence
+from benchmarks.figures import p_value
 from benchmarks.verdicts import verdict
 
 BASE = np.random.default_rng(0).random(400)
@@ -42,3 +43,8 @@ def test_rows_beside_the_highest():
 def test_a_title_with_a_comma_is_told_from_its_neighbours():
     rows = [row("base", 0), row("a", -0.1, "`two_tower`"), row("b", -0.1, "`two_tower`, `hnsw`")]
     assert "Below it: `two_tower`; `two_tower`, `hnsw`." in said(rows, "base")
+
+
+def test_p_values_have_two_digits_at_most():
+    written = {1: "1", 0.995: "1", 0.994: ".99", 0.1: ".10", 0.0312: ".031", 0.00101: ".001", 2e-9: "2e-9", 0: "0"}
+    assert {p: p_value(p) for p in written} == written

@@ -267,6 +267,8 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     for rejects in ("keep", "remove"):
         found = retriever.recommend(users=list(range(40)), k=22, rejected=rejects).item_ids
         assert all((rejected[user] in row) == (rejects == "keep") for user, row in enumerate(found))
+        seen = [set(retriever.items.decode(retriever.histories[user])) for user in range(40)]
+        assert all(row and not seen[user] & set(row) for user, row in enumerate(found))
     shown = say("recommend", folder, "--user", "3", "-k", "22").split()
     hidden = say("recommend", folder, "--user", "3", "-k", "22", "--without-rejected").split()
     assert str(rejected[3]) in shown[2::3]

@@ -66,6 +66,12 @@ def test_a_job_checks_its_labels_and_its_file(tmp_path):
     assert job_of(None, [[5], [6]]).run(str(tmp_path / "answers.csv")) == 2
 
 
+def test_a_job_that_is_refused_at_its_start_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match="8000"):
+        job_of(None, [[5], [8000]]).run(tmp_path / "answers.csv")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("by_users", [False, True])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_job_without_rows_writes_a_file_without_answers(tmp_path, suffix, by_users):
