@@ -84,6 +84,16 @@ def test_a_beam_narrower_than_the_list_is_widened(index):
     assert all(len({*row}) == 300 for row in found.items.tolist())
 
 
+def test_a_filter_without_the_nearest_items_is_answered_exactly(index):
+    query = np.random.default_rng(7).normal(size=(1, 16)).astype(np.float32)
+    allowed = np.ones(5_000, bool)
+    allowed[best_products(query, index.vectors, 2_000).items[0]] = False
+    found = index.search(query, 10, SearchOptions(allowed=allowed))
+    exact = best_products(query, index.vectors, 10, allowed=allowed)
+    assert found.items.tolist() == exact.items.tolist()
+    assert found.scored[0] > exact.scored[0] == 3_000, "the graph was searched first"
+
+
 def test_a_row_is_searched_as_deeply_alone_as_in_a_batch(index):
     queries = np.random.default_rng(2).normal(size=(3, 16)).astype(np.float32)
     excluded = ItemLists.from_lists([[], np.arange(0, 5_000, 4), [7]])
