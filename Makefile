@@ -93,15 +93,18 @@ aarch64: $(STAMP) emulators
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# A development build of the native module into src/beamwood, for use with PYTHONPATH=src.
+# Builds the native module into src/beamwood. It is used where the installation has none, as pip could not build one.
 native: $(STAMP)
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
 
 # The native core's tests under sanitizers: address and undefined behaviour, or threads. Leak checks are off because Python
 # is not built for them. Polars cannot be imported under the thread sanitizer, so its tests cover only kernels.
+# The base Python runs them, with the packages of $(VENV) as a folder: $(BIN)/python would import its installed core.
 SANITIZED = BEAMWOOD_SANITIZED=1 OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 \
 	UBSAN_OPTIONS=print_stacktrace=1
+BASE = $$($(BIN)/python -c 'import sys; print(sys._base_executable)')
+PACKAGES = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 NATIVE_TESTS = tests/kernels tests/sampling/test_in_batch_resampling.py tests/sampling/test_resample.py \
 	$(addprefix tests/retrieval/test_,processes.py rare_filters.py tree_history.py effort.py filters_and_exclusions.py)
 
@@ -111,8 +114,9 @@ define sanitized
 	cp -r src/beamwood build/$(1)/ && rm -f build/$(1)/beamwood/_native*
 	cmake -S native -B build/$(1)-native -DCMAKE_BUILD_TYPE=Release -DBEAMWOOD_SANITIZE=$(2) -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/build/$(1)/beamwood
 	cmake --build build/$(1)-native --parallel 2
-	PYTHONPATH=build/$(1) $(SANITIZED) LD_PRELOAD="$(foreach library,$(3),$$(gcc -print-file-name=lib$(library).so))" \
-	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow and not real_data" $(4)
+	export PYTHONPATH="$(CURDIR)/build/$(1):$(PACKAGES)" $(SANITIZED) LD_PRELOAD="$(foreach library,$(3),$$(gcc -print-file-name=lib$(library).so))"; \
+	$(BASE) -c 'import beamwood._native as core; assert "/build/$(1)/" in core.__file__, core.__file__' && \
+	$(BASE) -m pytest -q -p no:cacheprovider -m "not slow and not real_data" $(4)
 endef
 
 sanitize: $(STAMP)
