@@ -132,16 +132,18 @@ void Background::close() {
         state_.release();
         return;
     }
+    // Taken by one caller; others return while these end.
+    std::vector<std::thread> threads;
     {
         const std::lock_guard<std::mutex> lock(state_->mutex);
         state_->is_closed = true;
+        threads.swap(state_->threads);
     }
     state_->ready.notify_all();
     {
         const ReleasedGil released;
-        for (auto& thread : state_->threads) thread.join();
+        for (auto& thread : threads) thread.join();
     }
-    state_->threads.clear();
     for (const Entry& entry : state_->waiting) nb::steal(entry.owner);
     state_->waiting.clear();
     ended();

@@ -18,6 +18,7 @@ from beamwood.kernels.arrays import values_unread
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.search import DinSearch
+from bounded import joined
 from din_cases import random_case, random_light
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
@@ -151,6 +152,21 @@ def test_closing_waits_for_running_tasks_and_drops_the_others():
             threads.submit(case.later(0))
     ran = [later.task.ran for later in laters]
     assert ran == sorted(ran, reverse=True), "in their order"
+
+
+def test_closing_by_several_callers_ends():
+    case = Case(threads=1)
+    for _ in range(10):
+        with Threads() as threads:
+            for row in range(8):
+                threads.submit(case.later(row, WAYS[0]))
+            joined([started(threads.native.close) for _ in range(3)])
+
+
+def started(work):
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def test_a_task_runs_once():
