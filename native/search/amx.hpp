@@ -2,7 +2,7 @@
 //
 // A float32 x is split into hi + lo with hi = bf16(x) and lo = bf16(x - hi), with an error of about 2^-17 |x|. The split
 // form computes hi hi' + lo hi' + hi lo' in float32 sums and omits lo lo', about 2^-17 of each product. The search scores
-// nodes near a cut in float32, which makes its selection exact (search/beam.cpp).
+// nodes near a cut in float32, which makes its selection exact (search/choose.cpp).
 #pragma once
 
 #include <cstdint>
