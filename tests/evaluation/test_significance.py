@@ -16,6 +16,7 @@ from beamwood.evaluation.significance import (
     mean_exceeds,
     paired_comparisons,
     paired_t,
+    signed_rank_sum,
     t_interval,
     wilcoxon,
 )
@@ -33,6 +34,9 @@ def test_agrees_with_scipy():
     a, b = rng.random(80), rng.random(80) + 0.05
     assert paired_t(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
     assert wilcoxon(a - b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    tied = np.round(8 * (a - b)) / 8
+    above, num = stats.wilcoxon(tied, alternative="greater").statistic, np.count_nonzero(tied)
+    assert signed_rank_sum(tied) == 2 * above - num * (num + 1) / 2
     assert bootstrap_p(a - b, rng) == pytest.approx(paired_t(a - b), abs=0.02)
     ours = bootstrap_interval(a, rng, num_resamples=20000)
     theirs = stats.bootstrap((a,), np.mean, method="percentile", n_resamples=20000, rng=rng).confidence_interval

@@ -116,6 +116,18 @@ def test_no_fewer_users_than_there_are_would_settle_it():
         assert rival.certain or rival.needed is None or rival.needed > size
 
 
+@pytest.mark.parametrize("num_often", [300, 400])
+def test_ranks_that_favour_the_rival_make_nobody_certain(num_often):
+    """A significant test of the other side speaks against the winner, whose mean few users make."""
+    often, much = np.zeros(2000), np.zeros(2000)
+    often[:num_often], much[1000:1100] = 0.05, 0.5
+    verdict = judge({"much": much, "often": often}, "kept", "f@20", "often")
+    assert max(verdict.tests[0].adjusted.values()) < 0.05
+    assert (verdict.winner, verdict.certain, verdict.chosen) == ("much", False, "often")
+    assert (verdict.next.p, verdict.next.needed) == (1.0, None)
+    assert "as the tests disagree" in " ".join(verdict.sentences())
+
+
 def test_each_further_rival_takes_more_users_to_settle():
     """The least p-value of m rivals is multiplied by m (Holm), so each is tested at an m-th of the level."""
     best = np.linspace(0.3, 0.7, 20)

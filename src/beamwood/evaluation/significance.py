@@ -30,6 +30,7 @@ __all__ = [
     "paired_comparisons",
     "paired_difference",
     "paired_t",
+    "signed_rank_sum",
     "t_interval",
     "wilcoxon",
 ]
@@ -152,6 +153,18 @@ def wilcoxon(difference: FloatArray) -> float:
     from scipy import stats
 
     return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)
+
+
+def signed_rank_sum(difference: FloatArray) -> float:
+    """Wilcoxon's statistic: the ranks of positive differences less those of negative ones, zeros dropped.
+
+    Its sign is the side that `wilcoxon` favours, which may be another than that of the mean.
+    """
+    difference = _checked(difference, least=1)
+    difference = difference[difference != 0]
+    _, place, counts = np.unique(np.abs(difference), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return float(ranks @ np.sign(difference))
 
 
 @naming_arguments

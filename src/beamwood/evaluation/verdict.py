@@ -14,7 +14,13 @@ import numpy as np
 from scipy import special
 
 from beamwood.evaluation.results import VIEWS, PerQuery
-from beamwood.evaluation.significance import ROUNDING, PairedComparison, paired_comparisons, paired_difference
+from beamwood.evaluation.significance import (
+    ROUNDING,
+    PairedComparison,
+    paired_comparisons,
+    paired_difference,
+    signed_rank_sum,
+)
 from beamwood.types import FloatArray
 
 __all__ = ["Rival", "Verdict", "verdicts_in_words", "judge", "judge_both", "users_to_settle"]
@@ -27,9 +33,10 @@ POWER = 0.8
 class Rival:
     """The winner against one other: mean of winner - rival, its interval, and what the users say of it.
 
-    `certain`: every test, adjusted after Holm, is below 0.05. `needed`: about how many users would settle it, None
-    where no number would, and where it is uncertain though there are as many: the tests disagree. `better`, `equal`,
-    `worse`: shares of users for whom the winner is so.
+    `p`: the largest of all tests, adjusted after Holm; 1 where ranks favour the rival, which speaks against the winner.
+    `certain`: p is below 0.05. `needed`: about how many users would settle it, None where no number would, and where it
+    is uncertain though there are as many: the tests disagree. `better`, `equal`, `worse`: shares of users for whom the
+    winner is so.
     """
 
     name: str
@@ -161,7 +168,8 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
 
 def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int) -> Rival:
     difference = paired_difference(values[test.baseline], values[test.rival])
-    mean, p = test.difference.mean, max(test.adjusted.values())
+    mean = test.difference.mean
+    p = 1.0 if signed_rank_sum(difference) < 0 else max(test.adjusted.values())
     needed = users_to_settle(difference, level=LEVEL / num_rivals)
     if p >= LEVEL and needed is not None and needed <= len(difference):
         needed = None
