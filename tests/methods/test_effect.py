@@ -145,6 +145,12 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
             "loss.tail_of has no effect with loss.preference=none and loss.reweight=false; leave it out, or change "
             "loss.preference or loss.reweight",
         ),
+        (
+            "lpo4rec",
+            {"loss.preference": "simpo", "loss.negatives": "uniform", "loss.pi": "prob"},
+            None,
+            "loss.pi has no effect with loss.preference=simpo and loss.negatives=uniform; leave it out, or change",
+        ),
         ("lpo4rec", {"start.folder": "run", "start.items": "random"}, None, "start.items is for start.folder=null"),
         ("ranker", {"model.mlp": [8]}, None, "model.mlp is for model.kind=din, not graphrec"),
         ("ranker", {"model.length": 5}, None, "model.length is for model.kind=din, not graphrec"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -64,6 +65,14 @@ class PreferenceLossSettings(SequenceLossSettings):
         "items", description="unit of tail_share; prefixes: as in the authors' code"
     )
     tail_share: Annotated[float, _TELLS_THE_TAIL] = Field(0.2, gt=0, lt=1, description="share that forms the tail")
+
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
+        """Beside LPO, pi only draws the negatives, and each pi has the same highest ones."""
+        known = super().conditions()
+        draws_alone = itertools.product(("dpo", "s-dpo", "simpo", "orpo"), ("top", "uniform"))
+        unread = (NotBoth(("loss.preference", loss), ("loss.negatives", drawn)) for loss, drawn in draws_alone)
+        return known | {"pi": (*known["pi"], *unread)}
 
     @property
     def compares_probabilities(self) -> bool:
