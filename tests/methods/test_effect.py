@@ -129,6 +129,7 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
         ("lpo4rec", {"model.hidden": 9}, None, "model.hidden is for model.encoder=gru4rec, not sasrec"),
         ("two_tower", {"model.num_heads": 1}, None, "model.num_heads is for model.user_tower=sasrec, not mean"),
         ("dtr", {"tree.rollback": True}, None, "tree.rollback has no effect with tree.updates=0; leave it out, or"),
+        ("dtr", {"examples.horizon": 5}, "paper", "examples.horizon has no effect with examples.window=last; leave it"),
         ("din", {"tree.branching": 2}, None, "tree.branching has no effect with tree.start=flat"),
         ("din", {"tree.beam_width": 9}, None, "tree.beam_width has no effect with tree.start=flat"),
         (

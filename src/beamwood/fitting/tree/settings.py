@@ -182,7 +182,8 @@ class TreeExampleSettings(SettingsGroup):
     """What a training example is."""
 
     num_targets: NumTargets = 8
-    horizon: Horizon = 10
+    # After the last window a user has a single item.
+    horizon: Annotated[Horizon, Not("examples.window", ("last",))] = 10
     of: Literal["users", "positions"] = Field(
         "users", description="an epoch covers users, with one position each, or all positions (the papers)"
     )
