@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from beamwood.data.features import encode_columns, encode_context, fit_columns
+from beamwood.data.kept_columns import kept_column
 from beamwood.errors import InputError
 
 FRAME = pl.DataFrame(
@@ -74,6 +75,21 @@ def test_a_missing_row():
 def test_wrong_columns(names, message):
     with pytest.raises(InputError, match=message):
         fit_columns(FRAME, names)
+
+
+def test_text_numbers_are_read_as_kept_columns_are():
+    frame = pl.DataFrame({"price": ["21,5", " 20 ", "", None, "22,25"]})
+    numbers = encode_columns(fit_columns(frame, ["price:number"]), frame).arrays["price"]
+    plain = pl.DataFrame({"price": [21.5, 20, None, None, 22.25]})
+    assert numbers.tolist() == encode_columns(fit_columns(plain, ["price"]), plain).arrays["price"].tolist()
+    assert kept_column(frame, "price:number").to_list() == plain["price"].to_list()
+
+
+@pytest.mark.parametrize("read", [kept_column, lambda frame, name: fit_columns(frame, [name])])
+def test_commas_beside_points_are_refused_and_the_form_is_shown(read):
+    frame = pl.DataFrame({"item": [1, 2], "price": ["21,5", "12.5"]})
+    with pytest.raises(InputError, match=r"'21,5'.*; give numbers, as 1.5, or"):
+        read(frame, "price:number")
 
 
 def test_a_name_with_colons_needs_its_kind():

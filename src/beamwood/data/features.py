@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from beamwood.data.cells.decimals import pointed
 from beamwood.data.cells.labels import arrays_as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import ContextColumn, IndexArray
@@ -196,7 +197,7 @@ def _fit(name: str, series: pl.Series, kind: str) -> FeatureColumn:
 
 def _fit_numbers(name: str, series: pl.Series) -> FeatureColumn:
     written = _WRITTEN.get(series.dtype.base_type(), "number")
-    numbers = _finite(name, series, written, fix=f"mend them, or take the column as {name}:category")
+    numbers = _finite(name, series, written, fix=f"give {_EXAMPLES[written]}, or take the column as {name}:category")
     known = numbers[np.isfinite(numbers)]
     if len(known) == 0:
         raise InputError(f"column '{name}' holds no number; leave it out")
@@ -231,7 +232,9 @@ def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDAr
         raise InputError(f"column '{name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
     if written in ("date", "datetime") and dtype in (pl.Date, pl.Datetime):
         cells = cells.cast(pl.Date if written == "date" else pl.Datetime("us"))
-    numbers = cells.cast(pl.Float64, strict=False)
+    if dtype == pl.String:
+        cells = cells.str.strip_chars().replace("", None)
+    numbers = (pointed(cells) if dtype == pl.String else cells).cast(pl.Float64, strict=False)
     if written != "number" and dtype == pl.String:
         said = pl.Series([_of_text(text, written) for text in cells.to_list()], dtype=pl.Float64)
         numbers = said.zip_with(said.is_not_null(), numbers)

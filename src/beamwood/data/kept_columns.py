@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from beamwood.data.cells.decimals import with_points
+from beamwood.data.cells.decimals import pointed
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
 from beamwood.data.cells.labels import unnamed
 from beamwood.data.features import name_and_kind
@@ -89,9 +89,10 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     wrong = said.is_null() & ~empty
     if wrong.any():
         at = int(wrong.arg_true()[0])
+        mend = "give numbers, as 1.5" if kind == "number" else "mend them"
         raise InputError(
             f"{name}:{kind}: {counted(int(wrong.sum()), 'cell is', 'cells are')} not of kind {kind}, the first "
-            f"{cells[at]!r} of item {frame['item'][at]!r}; mend them, or keep it as {name}:text"
+            f"{cells[at]!r} of item {frame['item'][at]!r}; {mend}, or keep it as {name}:text"
         )
     return said.alias(name)
 
@@ -118,7 +119,7 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
         return cells.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
     if kind == "time":
         return pl.Series([_moment(text) for text in cells.to_list()], dtype=pl.Datetime("us"))
-    cells = _pointed(cells)
+    cells = pointed(cells)
     whole = cells.cast(pl.Int64, strict=False)
     numbers = cells.cast(pl.Float64, strict=False)
     # As floats, several such long integers, which may be ids, would be equal.
@@ -126,12 +127,6 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
     if (whole.is_not_null() | (numbers.is_null() & ~longer)).all():
         return whole
     return numbers.set(~numbers.is_finite() | longer, None)
-
-
-def _pointed(cells: pl.Series) -> pl.Series:
-    """Stripped text with decimal commas replaced by points."""
-    frame = pl.LazyFrame([cells.alias("cell")])
-    return frame.select(with_points(frame, pl.col("cell"))[0]).collect().to_series()
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -149,7 +144,7 @@ def numbers_as_text(wanted: Sequence[str], frame: pl.DataFrame) -> list[str]:
     for each in wanted:
         if kept_name(each) == each and each != "category" and frame[each].dtype == pl.String:
             cells = unnamed(frame[each]).drop_nulls().str.strip_chars()
-            cells = _pointed(cells.filter(cells != ""))
+            cells = pointed(cells.filter(cells != ""))
             # A leading 0 means a code, which would change as a number.
             plain = cells.cast(pl.Float64, strict=False).is_not_null() & ~cells.str.contains(r"^0\d")
             if len(cells) and plain.all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["COMMA", "with_points"]
+__all__ = ["COMMA", "pointed", "with_points"]
 
 COMMA = r"^[+-]?\d*,\d+$"
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
@@ -24,3 +24,9 @@ def with_points(frame: pl.LazyFrame, text: pl.Expr) -> tuple[pl.Expr, bool]:
         return text, False
     pointed = text.str.replace(",", ".", literal=True)
     return pl.when(text.str.contains(COMMA)).then(pointed).otherwise(text), True
+
+
+def pointed(cells: pl.Series) -> pl.Series:
+    """Stripped text with its decimal commas replaced by points, if they are decimal."""
+    frame = pl.LazyFrame([cells.alias("cell")])
+    return frame.select(with_points(frame, pl.col("cell"))[0]).collect().to_series()
