@@ -225,6 +225,16 @@ def test_a_blend_has_to_be_clearly_above_its_parts():
     assert best_within([single, candidate("tree+ease", base)]).name == "tree"
 
 
+def test_a_blend_of_uncertain_gain_hides_no_certain_one():
+    rng = np.random.default_rng(0)
+    base, noise = rng.random(400), rng.normal(0, 0.5, 400)
+    noise -= noise.mean()
+    error = noise.std(ddof=1) / 20
+    single, certain = candidate("ease", base), candidate("ease+tree", base + 0.1 * noise + 0.2 * error)
+    assert best_within([single, certain]).name == "ease+tree"
+    assert best_within([single, certain, candidate("ease+popularity", base + noise + 0.4 * error)]).name == "ease+tree"
+
+
 def test_budgets_limit_the_choice():
     slow, fast = candidate("tree", [0.4, 0.5], ms=3.0, mb=10), candidate("ease", [0.2, 0.1], ms=0.5, mb=90)
     assert best_within([slow, fast]).name == "tree"

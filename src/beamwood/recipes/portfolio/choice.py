@@ -286,9 +286,9 @@ def best_within(
     allowed = [candidate for candidate in candidates if within(candidate, milliseconds, megabytes)]
     best: Candidate | None = None
     for count in sorted({len(candidate.parts) for candidate in allowed}):
-        other = max((each for each in allowed if len(each.parts) == count), key=lambda each: each.value)
-        if best is None or _clearly_above(other, best):
-            best = other
+        fewer = best
+        above = (each for each in allowed if len(each.parts) == count and (not fewer or _clearly_above(each, fewer)))
+        best = max(above, key=lambda each: each.value, default=fewer)
     return best
 
 
