@@ -146,8 +146,16 @@ def users_alone(write, planted, ask):
 def test_a_model_of_users_refuses_similar_by_model(ask):
     code, said = ask("similar", "out", "--item", 3)
     assert (code, "knows users, not histories" in said) == (2, True)
-    with pytest.raises(InputError, match="ask by 'vectors'"):
+    with pytest.raises(InputError, match="fit a method that reads histories"):
         beamwood.load("out").similar([3])
+
+
+def test_a_model_of_users_with_vectors_names_them(write, planted, ask):
+    words = ("--split", "leave-one-out", "--set", "model.user_tower=mf", "--set", "loop.max_steps=3")
+    assert ask("fit", write(planted), "--method", "two_tower", *words, "--out", "out")[0] == 0
+    code, said = ask("similar", "out", "--item", 3)
+    assert (code, "ask by 'vectors'" in said) == (2, True)
+    assert ask("similar", "out", "--item", 3, "--by", "vectors")[0] == 0
 
 
 @pytest.mark.usefixtures("users_alone")

@@ -21,7 +21,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
 
-__all__ = ["Export", "cosines", "exported", "item_vectors", "part_with"]
+__all__ = ["Export", "cosines", "exported", "has_item_vectors", "item_vectors", "part_with"]
 
 _Kind = TypeVar("_Kind", bound=Searcher)
 # Rows that are read together, few enough to stay in the cache.
@@ -38,6 +38,11 @@ def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
         found = (part_with(part.searcher, kind) for part in searcher.parts)
         return next((each for each in found if each is not None), None)
     return searcher if isinstance(searcher, kind) else None
+
+
+def has_item_vectors(searcher: Searcher) -> bool:
+    """Whether `item_vectors` has an answer."""
+    return any(part_with(searcher, kind) is not None for kind in (VectorSearcher, TreeSearcher))
 
 
 def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:

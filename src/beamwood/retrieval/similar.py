@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError, nearest
 from beamwood.models.ops import unit
 from beamwood.ragged import sorted_distinct
-from beamwood.retrieval.item_vectors import cosines, item_vectors, part_with
+from beamwood.retrieval.item_vectors import cosines, has_item_vectors, item_vectors, part_with
 from beamwood.retrieval.new_items.added import fitted_of, have_places, mixtures_of, num_known
 from beamwood.retrieval.new_items.extended import NOWHERE
 from beamwood.retrieval.searchers.candidates import allowed_seen
@@ -56,7 +56,8 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 
 def _check_reads(searcher: Searcher) -> None:
     if searcher.needs.users_alone:
-        raise InputError("this model knows users, not histories, and so no similar items; ask by 'vectors'")
+        fix = "ask by 'vectors'" if has_item_vectors(searcher) else "fit a method that reads histories"
+        raise InputError(f"this model knows users, not histories, and so no similar items; {fix}")
     if isinstance(fitted_of(searcher), PopularitySearcher):
         raise InputError("this model has the same list for everyone, and so no similar items; fit another method")
 
