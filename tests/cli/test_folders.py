@@ -53,6 +53,7 @@ def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp
         (("compare", log, "--folders", a, folders["other"]), "--seed 7, "),
         (("compare", log, "--folders", a, folders["other"]), "trained on test users of the other"),
         (("compare", tmp_path / "changed.parquet", "--folders", a, b), "may have been trained on"),
+        (("compare", tmp_path / "changed.parquet", "--folders", a, b), "give the old log as LOG\n"),
         ((*both, "--seed", 7), "was fitted with --seed 2026; leave --seed out"),
         ((*both, "--split", "time"), "was fitted with --split users; leave --split out"),
         ((*both, "--methods", "popularity,ease"), "--methods is for methods that are fitted"),

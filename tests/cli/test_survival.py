@@ -29,7 +29,9 @@ def test_damaged_and_changed_files_are_refused(market, fitted, tmp_path, capsys)
     changed = tmp_path / "changed.parquet"
     pl.read_parquet(market / "log.parquet").head(-1).write_parquet(changed)
     assert beamwood("evaluate", fitted, "--log", changed) == 2
-    assert "content has changed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "content has changed" in said
+    assert said.endswith("give the old log with --log\n")
 
 
 def test_an_evaluation_whose_log_has_moved_names_the_option_for_its_place(market, fitted, tmp_path, capsys):

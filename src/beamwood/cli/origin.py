@@ -103,11 +103,13 @@ def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
 
 def split_of(folder: str, retriever: Retriever, log: str | None = None, items: str | None = None) -> Split:
     """The split that a saved retriever was fitted on, read again from its log (or from where it has moved)."""
-    return split_of_all({folder: retriever}, log, items)
+    return split_of_all({folder: retriever}, log, items, place="with --log")
 
 
-def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items: str | None = None) -> Split:
-    """The single split on which saved retrievers, by folder, were fitted.
+def split_of_all(
+    fitted: Mapping[str, Retriever], log: str | None = None, items: str | None = None, *, place: str = "as LOG"
+) -> Split:
+    """The single split on which saved retrievers, by folder, were fitted; `place`: where a command takes the log.
 
     Errors: folders of other data or other splits, whose training may contain test users of this one.
     """
@@ -127,7 +129,7 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
     # The folder stores what the model read of the user table.
     dataset, source = dataset_of(first, replace(source, context=context, user_table=None), log, items)
     for folder, retriever in fitted.items():
-        check_data(folder, retriever, origins[folder], dataset, source)
+        check_data(folder, retriever, origins[folder], dataset, source, place)
     return load_split(dataset, origin.split.name, origin.options)
 
 
@@ -164,26 +166,28 @@ def _in_words(origin: Origin) -> str:
     return f"--split {origin.split.name} --seed {origin.split.options.seed}"
 
 
-def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: DataSource) -> None:
+def check_data(
+    folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: DataSource, place: str
+) -> None:
     """Errors: data other than those that a saved retriever was fitted on."""
     known = dataset.fingerprint() == origin.data.fingerprint
     if not known and not retriever.items.ids.equals(dataset.items.ids):
         raise InputError(
             f"{folder} was fitted on {len(retriever.items):,} items, {source.log} and its item table have "
-            f"{len(dataset.items):,}, or others; give the old item table with --items, the old log with --log, or fit "
+            f"{len(dataset.items):,}, or others; give the old item table with --items, the old log {place}, or fit "
             "again"
         )
     if not known:
         raise InputError(
             f"{source.log} is not the log that {folder} was fitted on (its content has changed), so its test users "
-            "may have been trained on; fit again or give the old log with --log"
+            f"may have been trained on; fit again or give the old log {place}"
         )
     digests = dataset.context_digests()
     for name, digest in origin.data.context.items():
         if digests.get(name) != digest:
             raise InputError(
                 f"the column '{name}' of {source.log} is not what {folder} was fitted on (its content has changed); "
-                "fit again or give the old log with --log"
+                f"fit again or give the old log {place}"
             )
     for name, kept, read in (("items", retriever.items, dataset.items), ("users", retriever.users, dataset.users)):
         if kept is not None and not kept.ids.equals(read.ids):
