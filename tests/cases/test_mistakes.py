@@ -281,6 +281,9 @@ CALLS = {
     "path='~/a' begins with ~, which a shell knows": lambda s, r: r.save("~/a"),
     "methods='ease' is a string; give a list": lambda s, r: beamwood_api.compare(s, "ease"),
     r"methods='ease' must name at least two": lambda s, r: beamwood_api.compare(s, ["ease"]),
+    "methods='ease,popularity,ease' must name at least two methods, each once": lambda s, r: beamwood_api.compare(
+        s, ["ease", "popularity", "ease"]
+    ),
     "ks is empty; give at least one cut": lambda s, r: beamwood_api.compare(s, ["ease", "popularity"], ks=[]),
     "id 'item-3' is unknown; did you mean 'item-003'. Else leave it out$": lambda s, r: r.similar(["item-3"]),
     "id 'Item-003' is unknown; did you mean 'item-003'": lambda s, r: r.recommend([["Item-003"]]),

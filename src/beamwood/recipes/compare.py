@@ -184,7 +184,7 @@ def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
     twice = any(known.setdefault(method.name, method) != method for each in listed for method in each)
     if twice or len(sums) != len(listed) or len(sums) < 2:
         named = ",".join(method.name if isinstance(method, Method) else str(method) for method in methods)
-        raise InputError(f"methods={named!r} must name at least two different methods")
+        raise InputError(f"methods={named!r} must name at least two methods, each once")
     return sums
 
 
