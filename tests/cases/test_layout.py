@@ -76,6 +76,13 @@ def test_a_given_separator_is_used(write, planted, whole, say, said):
     assert "40 users, 30 items" in say("evaluate", path.parent / "out")
 
 
+def test_a_refit_names_the_separator_that_its_log_lacks(write, planted, say):
+    path = write(planted, "log.export", HEADER.replace(",", "~"), "~")
+    say("fit", path, "--separator", "~", "--user-column", HEADER.split(",")[0])
+    said = say("refit", path.parent / "out", "--log", write(planted, "next.csv", HEADER), code=2)
+    assert "seem to be separated by ',': use --separator ',' (--separator: of `beamwood fit`)" in said
+
+
 @pytest.mark.parametrize("mark", ["^", "~", "\x01", "\x1f", "$$"])
 def test_an_unusual_separator_is_named(write, planted, whole, say, mark):
     path = write(planted, "log.csv", HEADER.replace(",", mark), mark)

@@ -194,7 +194,7 @@ def find_column(
         if given not in there:
             like = _likeliest(given, there)
             meant = "" if like is None else f"; did you mean --{role}-column '{like}'?"
-            fix = f"; it has: {', '.join(there)}{meant}"
+            fix = header_hint(there) or f"; it has: {', '.join(there)}{meant}"
             raise MissingColumnError(f"{source} has no column '{given}' for the {role}", fix)
         return given
     for group in (*ALIASES.get(role, ()), also):
