@@ -59,6 +59,16 @@ def test_each_condition_equals_polars(where, expected):
     assert np.array_equal(where_mask(where, ItemColumns.restore(500, config, arrays, verify=True)), found)
 
 
+@pytest.mark.parametrize("value", [4.1, np.float32(4.1)])
+def test_numbers_of_32_bits_mean_what_was_written(value):
+    """Of 64 bits, 4.1 of 32 bits is 4.0999999."""
+    columns = ItemColumns.of(pl.DataFrame({"rating": pl.Series([4.1, 4.0, None, 0.7], dtype=pl.Float32)}))
+    for operator, found in (("eq", [True, False, False, False]), ("gte", [True, False, False, False])):
+        assert where_mask({"rating": {operator: value}}, columns).tolist() == found
+    assert where_mask({"rating": {"lt": value}}, columns).tolist() == [False, True, False, True]
+    assert where_mask({"rating": [value, 0.7]}, columns).tolist() == [True, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

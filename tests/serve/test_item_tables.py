@@ -55,6 +55,14 @@ def test_a_table_is_read_as_by_fit(name, tmp_path):
     assert {"price", "weight", "sale", "title"} <= set(fields.columns())
 
 
+def test_numbers_of_32_bits_are_shown_as_written(tmp_path):
+    pl.DataFrame({"item_id": [7], "price": pl.Series([5.1], dtype=pl.Float32)}).write_parquet(
+        tmp_path / "items.parquet"
+    )
+    fields = ItemFields.read(tmp_path / "items.parquet", ITEMS)
+    assert fields.of([0, 1], ["price"]) == [{"price": 5.1}, {"price": None}]
+
+
 def test_text_ids_keep_leading_zeros(tmp_path):
     (tmp_path / "items.csv").write_text("item_id,title\n007,Bond\n7,Seven\n")
     fields = ItemFields.read(tmp_path / "items.csv", Vocabulary(pl.Series(["007", "7"])))

@@ -1,10 +1,10 @@
-"""Numbers in text with a decimal comma, as 3,5 for 3.5."""
+"""Decimal numbers as they were written: with a comma, as 3,5 for 3.5, or as floats of 32 bits."""
 
 from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["COMMA", "pointed", "with_points"]
+__all__ = ["COMMA", "as_float64", "pointed", "with_points"]
 
 COMMA = r"^[+-]?\d*,\d+$"
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
@@ -30,3 +30,9 @@ def pointed(cells: pl.Series) -> pl.Series:
     """Stripped text with its decimal commas replaced by points, if they are decimal."""
     frame = pl.LazyFrame([cells.alias("cell")])
     return frame.select(with_points(frame, pl.col("cell"))[0]).collect().to_series()
+
+
+def as_float64(numbers: pl.Series) -> pl.Series:
+    """Numbers as float64; those of 32 bits by their shortest decimal, as 5.1 of 32 bits is not 5.1 of 64."""
+    text = numbers.cast(pl.String) if numbers.dtype.is_float() and numbers.dtype != pl.Float64 else numbers
+    return text.cast(pl.Float64)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.cells.decimals import as_float64
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
 from beamwood.data.cells.labels import label_lists
 from beamwood.errors import InputError, nearest
@@ -105,7 +106,7 @@ def _of_type(series: pl.Series) -> Column | None:
     present = None if series.null_count() == 0 else series.is_not_null().to_numpy()
     if dtype.is_integer() or dtype.is_float() or dtype.is_decimal():
         whole = dtype.is_integer() and dtype != pl.UInt64 and dtype != pl.Int128
-        values = series.cast(pl.Int64 if whole else pl.Float64).fill_null(0).to_numpy()
+        values = (series.cast(pl.Int64) if whole else as_float64(series)).fill_null(0).to_numpy()
         if not whole and np.isnan(values).any():
             known = ~np.isnan(values)
             present, values = known if present is None else present & known, np.where(known, values, 0)

@@ -80,6 +80,9 @@ class NumberColumn:
                 raise InputError(f"where: {name} is compared with NaN; write a number")
             if isinstance(value, int) and abs(value) > sys.float_info.max:
                 raise InputError(f"where: {name} holds numbers up to {sys.float_info.max:.2g}; write a smaller one")
+            # A float of 32 bits means its shortest decimal, as in a cell.
+            if isinstance(value, np.floating):
+                return float(str(value))
             return value.item() if isinstance(value, np.number) else value
         if self.kind == "time" and (stamp := _microseconds(value)) is not None:
             return stamp

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.cells.decimals import as_float64
 from beamwood.data.columns import find_column
 from beamwood.data.files.layout import OF_TABLES
 from beamwood.data.files.source import open_source, reading
@@ -67,6 +68,9 @@ class ItemFields:
             # Vectors in any form, and others as text, would else be of another kind here.
             if dtype is not None and (kind == "vector" or (kind in ("number", "truth", "time") and dtype == pl.String)):
                 frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{kind}"))
+        frame = frame.with_columns(
+            as_float64(cell) for cell in frame if cell.dtype == pl.Float32 and cell.name != column
+        )
         if source.is_text:
             frame = frame.select(cell if cell.name == column else _typed(cell) for cell in frame)
         return cls(_in_order(frame, column, items, path))
