@@ -14,6 +14,7 @@ from beamwood.data.vocabularies.id_table import id_table, restore_ids
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabularies.vocabulary import _may_be, _plain
 from beamwood.errors import InputError, UnknownIdError
+from beamwood.serve.answer.snapshot import indices_of
 
 
 @pytest.mark.parametrize(
@@ -188,3 +189,20 @@ def test_a_damaged_table_of_texts_is_refused(name, place, value, message, monkey
         arrays[name][place] = value
     with pytest.raises(InputError, match=message):
         restore_ids(arrays).check()
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        (datetime.date(2020, 1, 2), datetime.date(2030, 1, 2)),
+        (datetime.datetime(2020, 1, 2, 3), datetime.datetime(2030, 1, 2, 3)),
+        (datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), datetime.datetime(2030, 1, 2, tzinfo=datetime.UTC)),
+    ],
+)
+def test_new_dates_are_found_by_their_text_as_known_ones_are(known, new):
+    """JSON has no dates."""
+    items = OpenVocabulary(Vocabulary(pl.Series([known])), 1, [new.isoformat()])
+    for ids in ([known, new], [known.isoformat(), new.isoformat()]):
+        assert items.encode(ids).tolist() == [0, 1]
+        assert indices_of(items, ids).tolist() == [0, 1]
+    assert indices_of(items, [new.isoformat(), "hello", "2031-01-02", 5]).tolist() == [1, -1, -1, -1]
