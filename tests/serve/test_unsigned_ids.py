@@ -5,6 +5,8 @@ import pytest
 
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.serve.answer.snapshot import typed_id
+from beamwood.serve.items.learned import CatalogueItem, Learned
+from beamwood.serve.items.table import export_new_items
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.export import export_events
 from beamwood.serve.store.memory import MemoryStore
@@ -79,3 +81,9 @@ def test_an_export_has_a_type_that_holds_all_ids(tmp_path, users, dtype):
     frame = pl.read_parquet(tmp_path / "log.parquet")
     assert (frame.schema["user"], frame.schema["item"]) == (dtype, pl.Int64)
     assert [str(user) for user in frame["user"]] == [str(user) for user in users]
+
+
+def test_exported_new_items_have_the_type_of_exported_events(tmp_path):
+    export_new_items(Learned([CatalogueItem(LARGEST, fields={"code": -1}), CatalogueItem(7)]), tmp_path / "new.parquet")
+    frame = pl.read_parquet(tmp_path / "new.parquet")
+    assert (frame.schema["item"], frame["item"].to_list()) == (pl.UInt64, [LARGEST, 7])

@@ -43,6 +43,8 @@ def _column(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values, pl.String)
     if kinds <= {bool} or (kinds <= {int, float} and all(abs(value) < 2**63 for value in values if value is not None)):
         return pl.Series(name, values, strict=False, dtype=pl.Float64 if float in kinds else None)
+    if kinds <= {int} and all(0 <= value < 2**64 for value in values if value is not None):
+        return pl.Series(name, values, pl.UInt64)
     return pl.Series(name, [None if value is None else _text(value) for value in values], pl.String)
 
 
