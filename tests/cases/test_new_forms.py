@@ -14,7 +14,9 @@ import pytest
 from scipy import sparse
 
 from beamwood.data import ColumnNames, Dataset, read_log
+from beamwood.data.cells.ids import LONGEST
 from beamwood.errors import InputError
+from beamwood.serve.store.event import Event
 from refusals import refused
 
 HOLE = 8
@@ -211,6 +213,18 @@ def test_thousands_separators_in_ids_are_reported(plain, mark):
     rows = [(f"{user + 4000:,}".replace(",", mark), item, time) for user, item, time in plain]
     (note,) = read_log(rows, header=["user", "item", "time"]).report.notes
     assert note.startswith(f"'user': {len(plain):,} user ids seem to be numbers with marks for thousands, the first ")
+
+
+def test_ids_that_a_service_refuses_are_reported():
+    """Such as addresses of pages."""
+    rows = {"user": ["a", "b", "a" * (LONGEST + 1)], "item": ["x" * LONGEST, "y", "\u00e9" * LONGEST]}
+    assert [note for note in read_log(rows).report.notes if "longer" in note] == [
+        "'user': 1 user id is longer than 512 characters, the first in row 3; a service refuses events "
+        "with such ids, so shorten them before you serve"
+    ]
+    Event(1, "x" * LONGEST, 1.0)
+    with pytest.raises(InputError, match="has 513 characters; give 1 to 512"):
+        Event(1, "x" * (LONGEST + 1), 1.0)
 
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', '="{}"'])

@@ -14,6 +14,7 @@ from beamwood.errors import InputError
 from beamwood.words import counted
 
 __all__ = [
+    "LONGEST",
     "count_of",
     "likenesses",
     "missing_cells",
@@ -23,6 +24,8 @@ __all__ = [
     "null_words",
 ]
 
+LONGEST = 512
+"""The most characters of an id, or of another text, that the stores of a service take."""
 # Whole numbers, also as spreadsheets and frames with gaps write them (7.0); "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,18})(\.0+)?$"
 _POINT_ZERO = r"\.0+$"
@@ -146,6 +149,7 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
         "thousands": column.str.contains(_THOUSANDS),
         "quoted": column.str.contains(_QUOTED),
         "blank": column.str.contains(_AROUND),
+        "long": column.str.len_chars() > LONGEST,
     }
     rows, *sums = table.measured(pl.len(), *(check.sum() for check in checks.values()))
     found = dict(zip(checks, sums, strict=True))
@@ -176,7 +180,7 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
 
 
 def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) -> list[str]:
-    """Notes about ids with quotes, blanks or separators that may not belong to them."""
+    """Notes about ids with quotes, blanks or separators that may not belong to them, and about long ones."""
     column, notes = table.column(name).cast(pl.String), list[str]()
     of_thousands = found["thousands"] and found["thousands"] >= found["lists"]
     for key, mark, what, fix in (
@@ -192,6 +196,13 @@ def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) 
         ids = counted(found[key], f"{role} id {one}", f"{role} ids {many}")
         notes.append(
             f"'{name}': {ids} {what}, the first {reprlib.repr(cell)} in row {row}; each is read as one {role}. {fix}"
+        )
+    if found["long"]:
+        row, _ = table.first(name, column.str.len_chars() > LONGEST)
+        ids = counted(found["long"], f"{role} id is", f"{role} ids are")
+        notes.append(
+            f"'{name}': {ids} longer than {LONGEST} characters, the first in row {row}; a service refuses events "
+            "with such ids, so shorten them before you serve"
         )
     return notes
 

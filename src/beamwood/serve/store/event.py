@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from beamwood.data.cells.ids import LONGEST
 from beamwood.errors import InputError
 
 __all__ = [
@@ -30,7 +31,6 @@ Id = int | str
 AHEAD_SECONDS = 24 * 3600.0
 UNTYPED = ""
 """The type of an event sent without one."""
-_LONGEST = 512
 # What no store accepts: a null, and halves of characters.
 _INVALID = re.compile("[\0\ud800-\udfff]")
 # The range of representable dates, in seconds since 1970.
@@ -135,8 +135,8 @@ def _check_id(name: str, value: Any) -> None:
 
 def check_text(name: str, value: str) -> None:
     """Errors: `InputError` naming it, on text that is empty or too long, or that no store accepts."""
-    if not 0 < len(value) <= _LONGEST:
-        raise InputError(f"{name} has {len(value)} characters; give 1 to {_LONGEST}")
+    if not 0 < len(value) <= LONGEST:
+        raise InputError(f"{name} has {len(value)} characters; give 1 to {LONGEST}")
     if _INVALID.search(value):
         raise InputError(f"{name}={value!a} holds a character that is not valid text; remove it")
 
