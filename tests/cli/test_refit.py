@@ -42,6 +42,24 @@ def test_a_later_log_has_its_new_items(market, fitted, tmp_path, capsys):
     assert "nowhere.parquet" in capsys.readouterr().err
 
 
+def test_a_later_log_may_have_more_columns(market, tmp_path, capsys):
+    """The users of the fit stay the users, though a preferred name of a column comes along."""
+    log = pl.read_parquet(market / "log.parquet").rename({"user_id": "session_id"}).with_columns(score=pl.lit(5))
+    log.write_parquet(tmp_path / "log.parquet")
+    fit = ("fit", tmp_path / "log.parquet", "--method", "popularity", "--min-weight", "4", "--out", tmp_path / "before")
+    assert beamwood(*fit) == 0
+    more = {"user_id": pl.col("session_id") % 9, "product_id": pl.col("item_id"), "rating": pl.lit(1)}
+    log.with_columns(**more).write_parquet(tmp_path / "next.parquet")
+    capsys.readouterr()
+    refit = ("refit", tmp_path / "before", "--log", tmp_path / "next.parquet")
+    assert beamwood(*refit, "--out", tmp_path / "next") == 0
+    assert "(user=session_id, item=item_id, time=timestamp, weight=score)" in capsys.readouterr().err
+    # Names that are known by themselves may still change.
+    log.rename({"item_id": "item"}).write_parquet(tmp_path / "next.parquet")
+    assert beamwood("refit", tmp_path / "next", "--out", tmp_path / "third") == 0
+    assert "(user=session_id, item=item, time=timestamp, weight=score)" in capsys.readouterr().err
+
+
 def test_a_later_log_may_have_items_that_its_table_lacks(market, fitted, tmp_path, capsys):
     log = pl.read_parquet(market / "log.parquet")
     log.select(pl.col("item_id").unique()).write_parquet(tmp_path / "items.parquet")

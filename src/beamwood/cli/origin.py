@@ -61,6 +61,8 @@ class Origin(BaseModel):
     data: _Data
     source: DataSource
     split: _Split
+    read: dict[str, str] = Field(default_factory=dict)
+    """The columns that held users, items, times and weights."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -70,7 +72,9 @@ class Origin(BaseModel):
 
 def with_origin(fitted: Retriever, source: DataSource, split: Split) -> Retriever:
     """The retriever, with the source of its data in its metadata, as `origin_of` reads it."""
-    origin = {"source": source.as_dict(), "split": {"name": split.name, "options": split.options}}
+    columns = split.dataset.report["log"]["columns"]
+    read = {role: columns[role] for role in ("user", "item", "time", "weight") if role in columns}
+    origin = {"source": source.as_dict(), "split": {"name": split.name, "options": split.options}, "read": read}
     return replace(fitted, metadata=fitted.metadata | origin)
 
 
