@@ -156,6 +156,10 @@ def test_boundary_column():
     )
     data = Dataset.from_log(read_log(frame, columns=ColumnNames(boundary="part")))
     assert np.array_equal(data.in_history, [True, False, False, True, False])
+    floats = frame.with_columns(part=pl.Series([1.0, 0.0, 0.0, 1.0, 0.0]))
+    for same in (floats, floats.cast({"part": pl.String})):
+        again = Dataset.from_log(read_log(same, columns=ColumnNames(boundary="part")))
+        assert np.array_equal(again.in_history, data.in_history)
     with pytest.raises(InputError, match="1 of 5 values that say neither"):
         read_log(
             frame.with_columns(part=pl.Series(["history", "maybe", "1", "0", "true"])),

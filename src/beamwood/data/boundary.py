@@ -58,7 +58,8 @@ def boundary_note(table: Source, user: str, taken: Sequence[str]) -> str | None:
 
 
 def _words(table: Source, name: str) -> pl.Expr:
-    return table.column(name).cast(pl.String).str.to_lowercase()
+    # pandas converts integers to floats where one is missing.
+    return table.column(name).cast(pl.String).str.to_lowercase().str.replace(r"^([01])\.0+$", "${1}")
 
 
 def _has_both(table: Source, name: str, user: str) -> bool:
