@@ -78,8 +78,6 @@ class OpenVocabulary(Vocabulary):
         return indices
 
     def _index_of(self, each: Any) -> int:
-        if self.dtype.is_temporal() and isinstance(each, str):
-            [each] = self.parse_all([each], on_unknown="ignore")
         # True equals 1 in Python, but is not an id.
         return -1 if isinstance(each, bool) or each.__hash__ is None else self._at.get(each, -1)
 
