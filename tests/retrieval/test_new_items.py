@@ -383,7 +383,7 @@ def test_the_main_leaf_of_a_mixture():
         assert leaf == leaves[below][weights[below].argmax()]
 
 
-@pytest.mark.parametrize("kind", ["tree", "vectors", "neighbours"])
+@pytest.mark.parametrize("kind", ["tree", "vectors", "neighbours", "blend"])
 def test_a_history_of_items_without_a_mixture_is_no_history(kind):
     """A blend answers it by the fallback: the model alone gave every item one score."""
     parts = Part(SEARCHERS[kind](), gate="history"), Part(counting(), 0.5)

@@ -165,6 +165,10 @@ class Blend:
         """Whether there are two stages or more: a part that orders the candidates of the first."""
         return len(self.parts) > 1
 
+    def known_query(self, query: Query) -> Query:
+        """See `Extending`; all parts have the same new items."""
+        return self.first.known_query(query) if isinstance(self.first, Extending) else query
+
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
