@@ -2,9 +2,10 @@
 
 import json
 
+import polars as pl
 import pytest
 
-from beamwood.data import disjoint_users
+from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.recipes.portfolio import choice
 from beamwood.recipes.portfolio.find import find
@@ -89,6 +90,25 @@ def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
         state.write_text(json.dumps(whole | damage))
         with pytest.raises(InputError, match=message):
             find(split, resume=True, **options)
+
+
+def test_a_search_resumes_only_with_the_same_item_columns(tmp_path):
+    log = pl.DataFrame({"user": [n % 12 for n in range(96)], "item": [n // 12 for n in range(96)]})
+    table = pl.DataFrame({"item": range(8), "brand": list("abababab"), "price": range(8)})
+
+    def split_with(table=None, **kept):
+        return disjoint_users(Dataset.from_log(read_log(log), table, **kept))
+
+    options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
+    find(split_with(table, keep_columns=["price"]), **options)
+    for other in (
+        split_with(),
+        split_with(table, keep_columns=["price", "brand"]),
+        split_with(table.with_columns(pl.col("price") + 1), keep_columns=["price"]),
+    ):
+        with pytest.raises(InputError, match="searched with another item table or kept columns"):
+            find(other, resume=True, **options)
+    assert find(split_with(table, keep_columns=["price"]), resume=True, **options).document["chosen"] == "popularity"
 
 
 def test_trainings_continue_in_each_round(split, tmp_path, monkeypatch):

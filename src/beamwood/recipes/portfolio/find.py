@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.arguments import naming_arguments
+from beamwood.data.dataset import Dataset
+from beamwood.data.digest import frame_digest
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.extras import install_command
@@ -91,6 +94,14 @@ def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:
     return {
         "log": split.dataset.fingerprint(),
         "split": split.rule,
+        "item table or kept columns": _tables_digest(split.dataset),
         "seed": wanted.seed,
         "monitor": wanted.monitor,
     }
+
+
+def _tables_digest(dataset: Dataset) -> str:
+    """sha256 of the tables, and of the item columns for filters, which every stored model holds."""
+    table = dataset.item_table
+    kept = None if table is None else frame_digest(table.filtered_by())
+    return hashlib.sha256(repr((dataset.tables_digest(), kept)).encode()).hexdigest()
