@@ -105,6 +105,20 @@ with held_back():
     assert second == "kept"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds a process to its address space")
+def test_the_last_words_of_a_library_without_memory_are_printed():
+    code = """
+import os, resource
+from beamwood.cli.native_words import held_back
+resource.setrlimit(resource.RLIMIT_AS, (2**45, resource.RLIM_INFINITY))
+with held_back():
+    os.write(2, b"memory allocation failed")
+    os._exit(134)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (134, "memory allocation failed")
+
+
 @pytest.mark.parametrize(
     ("name", "at", "error"),
     [
@@ -112,6 +126,8 @@ with held_back():
         ("log.offsets.arrow", (pa.ipc, "open_file"), pa.ArrowMemoryError("no room")),
         ("log.offsets.arrow", (pa, "memory_map"), OSError(errno.ENOMEM, "no room")),
         ("", (pl, "from_pandas"), MemoryError("no room")),
+        # Polars gives no number of the error.
+        ("log.parquet", (pl.LazyFrame, "collect_schema"), OSError("Cannot allocate memory: no room (os error 12)")),
     ],
 )
 def test_a_lack_of_memory_is_no_damage(name, at, error, small, tmp_path, monkeypatch):

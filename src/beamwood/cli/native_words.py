@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from beamwood.errors import InputError
+from beamwood.system import address_limit
 
 __all__ = ["held_back"]
 
@@ -18,8 +19,11 @@ def held_back() -> Iterator[None]:
     """A context that buffers output to the file descriptor of stderr; on an `InputError` it is discarded.
 
     Python's own output to stderr is buffered, too. Without such an error it is written at the end. Nothing is held back
-    where there is no place for a temporary file.
+    where there is no place for a temporary file, nor under `ulimit -v`: without memory a library ends the process.
     """
+    if address_limit() is not None:
+        yield
+        return
     with ExitStack() as opened:
         try:
             sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -26,7 +25,7 @@ from beamwood.data.files.parts import TableFiles, parts_of
 from beamwood.data.files.text_shapes import OtherShapeError
 from beamwood.data.files.text_table import PACKED, RECBOLE, TEXT_SUFFIXES, lines_of, scan_text
 from beamwood.data.header import header_hint
-from beamwood.errors import InputError, nearest_path
+from beamwood.errors import InputError, nearest_path, too_little_memory
 from beamwood.words import followed
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
@@ -120,7 +119,7 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        if too_little_memory(error) is not None:
             raise
         panicked = isinstance(error, pl.exceptions.PanicException)
         reason = "its parts are inconsistent" if panicked else _first_line(error)
