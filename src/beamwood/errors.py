@@ -27,6 +27,7 @@ __all__ = [
     "closest",
     "first_problem",
     "is_address",
+    "is_of_full_disk",
     "is_utf8",
     "nearest",
     "nearest_path",
@@ -98,6 +99,11 @@ def too_little_memory(error: BaseException) -> str | None:
     if not known and not worded:
         return None
     return "there is too little memory" + (f" ({error})" if str(error) else "")
+
+
+def is_of_full_disk(error: BaseException) -> bool:
+    """Whether an error of the file system says that the disk, or the share of this user, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def why_failed(error: Exception) -> str | None:

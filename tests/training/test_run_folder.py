@@ -1,8 +1,10 @@
 """Checkpoints restore any nested state, and a run folder belongs to one run at a time."""
 
+import errno
 import json
 import math
 import os
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import ArtefactError, InputError
+from beamwood.training import run_folder
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.run_folder import RunFolder
 
@@ -207,6 +210,23 @@ def test_foreign_files_are_not_changed(tmp_path, files, message):
         with pytest.raises(InputError), RunFolder(tmp_path / "run").open(resume=resume):
             pass
     assert contents(tmp_path / "run") == before
+
+
+def test_a_full_disk_asks_for_space_and_leaves_nothing_to_move(tmp_path, monkeypatch):
+    @contextmanager
+    def no_room(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder, "whole_file", no_room)
+        with (
+            pytest.raises(InputError, match=r"cannot hold a run .*No space left.*; free some space$"),
+            RunFolder(tmp_path / "run").open(resume=False),
+        ):
+            pass
+    with RunFolder(tmp_path / "run").open(resume=True) as log:
+        assert log.state is None
 
 
 def test_a_file_at_the_path_of_the_folder_is_an_error(tmp_path):

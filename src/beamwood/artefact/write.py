@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from beamwood.artefact.manifest import (
     manifest_bytes,
 )
 from beamwood.artefact.replace import clean, put_in_place, recover, sync, temporary_folder
-from beamwood.errors import ArtefactError, NotSavedError
+from beamwood.errors import ArtefactError, NotSavedError, is_of_full_disk
 from beamwood.steps import step
 
 __all__ = ["Arrays", "check_output", "write_artefact"]
@@ -153,8 +152,7 @@ def _reporting(target: Path, what: str) -> Iterator[None]:
         raise
     except (OSError, safetensors.SafetensorError, pl.exceptions.PolarsError) as error:
         text = str(error)
-        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        full = no_room or "No space left" in text
+        full = is_of_full_disk(error) or "No space left" in text
         fix = "free some space" if full else "check that the folder can be written"
         raise NotSavedError(
             f"{target}: {what} could not be saved ({text}); what was there before is untouched; {fix} and save again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -20,7 +19,7 @@ from beamwood.cli.output import prepare_streams, say, silence, tell_warning
 from beamwood.cli.registry import COMMANDS, EXAMPLES, commands_by_name
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
-from beamwood.errors import InputError, is_utf8, too_little_memory
+from beamwood.errors import InputError, is_of_full_disk, is_utf8, too_little_memory
 from beamwood.extras import asking_for
 from beamwood.system import address_limit
 from beamwood.training.interrupt import Interrupted
@@ -138,7 +137,7 @@ def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence(sys.stdout)
         return OK
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_of_full_disk(error):
         silence(sys.stdout)
         return failed(f"nothing more could be written ({error}); free some space", WRONG_INPUT, as_json=as_json)
     if isinstance(error, FileNotFoundError) and _is_nowhere():

@@ -15,7 +15,7 @@ from typing import Any
 
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import clean, whole_file
-from beamwood.errors import InputError, NotSavedError
+from beamwood.errors import InputError, NotSavedError, is_of_full_disk
 from beamwood.training.checkpoint import (
     check_replaceable,
     load_checkpoint,
@@ -140,9 +140,8 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            raise NotSavedError(
-                f"{self.path} cannot hold a run ({error}); move away what is there, or choose another folder"
-            ) from error
+            fix = "free some space" if is_of_full_disk(error) else "move away what is there, or choose another folder"
+            raise NotSavedError(f"{self.path} cannot hold a run ({error}); {fix}") from error
 
     def _check_content(self, *, resume: bool) -> None:
         if any(_UNMARKED.fullmatch(path.name) is None for path in self.path.iterdir()):
