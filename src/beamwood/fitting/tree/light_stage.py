@@ -46,10 +46,12 @@ def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDAr
     count = np.diff(first, append=len(users_E))
     starts = rng.integers(count)
     rows: list[NDArray[np.int64]] = []
+    found = 0
     for turn in range(int(count.max(initial=0))):
         some = rng.permutation(np.flatnonzero(count > turn))
         rows.append(first[some] + (starts[some] + turn) % count[some])
-        if sum(map(len, rows)) >= num:
+        found += len(some)
+        if found >= num:
             break
     return np.concatenate([*rows, np.empty(0, np.int64)])[:num]
 
