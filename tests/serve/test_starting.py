@@ -107,6 +107,41 @@ def test_a_second_signal_does_not_wait_for_the_store(folder, tmp_path):
     assert '"event":"draining"' in log.read_text()
 
 
+NEVER_CLOSED = """
+import threading
+from pathlib import Path
+from beamwood.serve.store.memory import MemoryStore
+class STORE(MemoryStore):
+    def __init__(self, place, *, read_only):
+        super().__init__()
+        self.told = Path(place)
+    def close(self):
+        self.told.touch()
+        threading.Event().wait()
+"""
+CLOSE_SECONDS = """
+import beamwood.serve.upkeep
+beamwood.serve.upkeep._CLOSE_SECONDS = {seconds}
+from beamwood.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_store_that_does_not_close_keeps_no_process(folder, tmp_path, signals):
+    log, told, store = tmp_path / "log", tmp_path / "told", tmp_path / "store.py"
+    store.write_text(NEVER_CLOSED)
+    server = Server(folder, "--store", f"{store}:{told}", "--drain", "0s", log=log)
+    server.program[1:3] = ["-c", CLOSE_SECONDS.format(seconds=0.01 if signals == 1 else 3600.0)]
+    with server:
+        server.signal(signal.SIGTERM)
+        wait_until(told.exists)
+        if signals == 2:
+            server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+    assert '"event":"draining"' in log.read_text()
+
+
 def test_a_reload_is_kept_until_the_server_can_make_it(folder):
     program = AT_IMPORT.format(module="uvicorn", name="SIGHUP")
     with started(program, folder, "--drain", "0s") as process:

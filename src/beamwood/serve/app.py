@@ -32,7 +32,7 @@ from beamwood.serve.routes import (
     users,
 )
 from beamwood.serve.service import Service
-from beamwood.serve.upkeep import upkeep
+from beamwood.serve.upkeep import close_in_time, upkeep
 
 __all__ = ["Direct", "build_app", "largest_body", "routes_of"]
 
@@ -70,7 +70,7 @@ def build_app(service: Service) -> ASGIApp:
     async def lifespan(app: Starlette) -> Any:  # noqa: ARG001
         async with upkeep(service):
             yield
-        service.close()
+        await close_in_time(service)
 
     endpoints = [(route, Endpoint(service, route)) for route in routes_of(service)]
     routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]

@@ -79,7 +79,7 @@ def serve(folder: str, settings: ServeSettings) -> int:
             if service.models.opening:
                 # A thread that reads a model cannot be stopped, and would be waited for.
                 os._exit(code)
-        if running.signals > 1:
+        if not service.closed:
             # So would one that waits for a store.
             service.log.close()
             os._exit(code)
@@ -204,6 +204,10 @@ class _Running:
 
     def _stop(self) -> None:
         self.signals += 1
+        if self.signals > 1 and self.service.closing:
+            # No request is left to be told.
+            self.service.log.close()
+            os._exit(0)
         if self.signals > 1:
             # What is broken off is no error.
             logging.getLogger("uvicorn.error").disabled = True

@@ -55,7 +55,7 @@ class Service:
         self.models = models = ActiveModels(settings)
         self.in_flight = self.answered = 0
         self.started = time.time()
-        self.draining = False
+        self.draining = self.closing = self.closed = False
         self.histories = histories = HistoryGateway(settings, said, metrics.registry)
         self._closing.callback(histories.close)
         self.catalogue = Catalogue(models, histories, said, metrics.registry)
@@ -106,6 +106,7 @@ class Service:
         self.engine.close()
         self._closing.close()
         self.log.close()
+        self.closed = True
 
 
 def _spans(url: str, log: RequestLog) -> Spans:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -11,13 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beamwood.serve.awaited import settle
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 
-__all__ = ["cancel_all", "follow_folder", "load_changed", "upkeep"]
+__all__ = ["cancel_all", "close_in_time", "follow_folder", "load_changed", "upkeep"]
 
 _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
 _AGAIN_AFTER = 1.0
+# What the store may take for the last writes.
+_CLOSE_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -33,6 +37,31 @@ async def upkeep(service: Service) -> AsyncIterator[None]:
     finally:
         await cancel_all(tasks)
         await service.first_events.finish()
+
+
+async def close_in_time(service: Service) -> None:
+    """Close the service; it stays unclosed where its store does not answer in time."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def close() -> None:
+        error = None
+        try:
+            service.close()
+        except BaseException as raised:
+            error = raised
+        # Nobody waits after the loop has ended.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, ended, None, error)
+
+    service.closing = True
+    # The loop goes on, for a second signal; a thread of a pool would be waited for.
+    threading.Thread(target=close, name="closing", daemon=True).start()
+    timer = loop.call_later(_CLOSE_SECONDS, settle, ended)
+    try:
+        await ended
+    finally:
+        timer.cancel()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
