@@ -68,6 +68,11 @@ class StoredAnswersContract:
         store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60, NOW)
         assert store.noted(["r-1"]) == {"r-1": first}
         assert store.tallies() == {("e/a", "answers"): 1}
+        # Those of one call are of several groups.
+        other, later = Answered("r-2", None, NOW, "e/b", ()), Answered("r-3", None, NOW, "e/a", (1,))
+        store.note([other, later, Answered("r-3", None, NOW, "e/b", (2,))], 60, NOW)
+        assert store.noted(["r-3"]) == {"r-3": later}
+        assert store.tallies() == {("e/a", "answers"): 2, ("e/b", "answers"): 1}
         # After an erasure it is another answer.
         assert store.hit(["r-1"])
         _, at = store.erase(42, NOW)

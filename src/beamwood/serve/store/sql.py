@@ -264,10 +264,13 @@ class SqlStore(ABC):
 
     def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:
         def work(cursor: Cursor) -> None:
-            groups: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+            # By turn, as of a request with several answers the first one that can be stored counts.
+            turns = Counter[str]()
+            groups: dict[tuple[int, str], list[tuple[Any, ...]]] = defaultdict(list)
             for each in answers:
-                groups[each.group].append(_noting(each))
-            for group, rows in groups.items():
+                groups[turns[each.request_id], each.group].append(_noting(each))
+                turns[each.request_id] += 1
+            for (_, group), rows in sorted(groups.items()):
                 # The drivers send them together, as the whole fleet waits, and sum up the new ones.
                 cursor.executemany(_ANSWER, rows)
                 _count(cursor, group, "answers", cursor.rowcount)
