@@ -320,10 +320,26 @@ def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
     assert told["reproduced"] is True
     assert [each["item"] for each in told["items"]] == [each["item"] for each in answer["items"]]
     assert all("explain" in each for each in told["items"])
+
+
+def test_an_answer_whose_items_the_store_no_longer_has_is_explained_by_the_latest(folder, tmp_path, capsys):
+    """A shop changes what is available all day long."""
+    (other,) = known(folder, 4)
+    store, names = f"sqlite:{tmp_path / 'events.db'}", []
+    with serving(folder[0], store=store) as client:
+        found = ids(client, history=[other], k=8)
+        one, two, *_ = (each for each in folder[1].items.ids if each not in found)
+        for hidden in (one, found[0], two):
+            ask(client, "PUT", "/v1/items/availability", {"clear": [hidden]})
+            names.append(post(client, "/v1/recommend", {"history": [other], "k": 3})["request_id"])
     with closing(open_store(store)) as opened:
-        opened.put(f"catalogue@{_slot(opened, answer['request_id'])}", "{}")
-    assert main(["explain", answer["request_id"], "--store", store]) == 2
-    assert "no longer keeps" in capsys.readouterr().err
+        for name in names[:2]:
+            opened.put(f"catalogue@{_slot(opened, name)}", "{}")
+    told = []
+    for name in names:
+        assert main(["explain", name, "--store", store, "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["reproduced"])
+    assert told == [False, True, True]
 
 
 def _slot(store, request_id):

@@ -17,7 +17,7 @@ from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.kept import kept_of
 from beamwood.serve.answer.rungs import rung_at
 from beamwood.serve.answer.snapshot import Snapshot, open_snapshot
-from beamwood.serve.items.learned import Learned, earlier_learned
+from beamwood.serve.items.learned import Learned, earlier_learned, read_learned
 from beamwood.serve.items.widened import widened
 from beamwood.serve.messages import Answer
 from beamwood.serve.monitoring.outcomes import AnswerRecord
@@ -92,10 +92,9 @@ def replayed(
 
 
 def _learned(store: HistoryStore, name: str) -> Learned:
+    """What was learned by then, or by now where the store has overwritten it: most changes leave most answers alone."""
     found = earlier_learned(store, name)
-    if found is None:
-        raise InputError("the answer had items of a while ago, whose state the store no longer keeps")
-    return found
+    return (read_learned(store, None)[1] or Learned()) if found is None else found
 
 
 def _pressures(snapshot: Snapshot, beam_width: int | None) -> list[float]:
