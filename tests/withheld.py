@@ -227,8 +227,9 @@ class World:
 
     def catalogued(self):
         placed = {each["item"]: each for each in self.check(self.ask("GET", "/v1/items"), listed=())["items"]}
-        assert self.new - self.erased <= set(placed)
-        for item in self.new - self.erased:
+        new = self.new - self.erased - self.fitted
+        assert new == set(placed)
+        for item in new:
             assert placed[item]["available"] == (item not in self.hidden)
 
     def told(self):

@@ -44,6 +44,12 @@ def available(client, **body):
     assert client.put("/v1/items/availability", json=body).status_code == 200
 
 
+def listed(client):
+    """The new items, and the number that a metric tells."""
+    count = client.service.metrics.registry.get_sample_value("beamwood_new_items")
+    return [each["item"] for each in client.get("/v1/items").json()["items"]], count
+
+
 def in_one_arm(client, name):
     body = {"name": "e", "arms": [{"model": name, "share": 1}]}
     assert client.put("/v1/experiments", json=body).status_code == 200
@@ -124,14 +130,18 @@ def test_an_item_can_be_hidden_and_erased_in_a_later_model_that_knows_it(models)
         post(client, "/v1/models/load", {"path": "one"})
         items = [{"item": each, "similar": known[:1]} for each in new]
         assert client.put("/v1/items", json={"items": items}).status_code == 200
+        assert listed(client) == (new, 2)
         post(client, "/v1/models/load", {"path": "more"})
         assert set(new) <= set(shown(client))
+        assert listed(client) == ([], 0)
         available(client, clear=new[:1])
         assert new[0] not in shown(client)
         available(client, set=new[:1])
         assert new[0] in shown(client)
         client.delete(f"/v1/items/{new[1]}").raise_for_status()
         assert new[1] not in shown(client)
+        post(client, "/v1/models/load", {"path": "one"})
+        assert listed(client) == (new[:1], 1)
 
 
 def test_an_item_hidden_while_a_model_loads_is_hidden_in_it(models, monkeypatch):

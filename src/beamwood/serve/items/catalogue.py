@@ -58,10 +58,8 @@ class Catalogue:
         self._unfit: str | None = None
         # By fitted snapshot the cells that it cannot take, as far as logged.
         self._unfit_cells: WeakKeyDictionary[Snapshot, set[tuple[int | str, str]]] = WeakKeyDictionary()
-        self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": registry}
-        self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
     async def begin(self) -> None:
@@ -142,9 +140,6 @@ class Catalogue:
                 if fresh is None:
                     fresh = await asyncio.to_thread(self._made, before, self.learned)
                 self._models.swap(before, replace(fresh, number=self._models.next_number()))
-            if self._counted is not self.learned:
-                self._counted = self.learned
-                self._count.set(sum(not each.gone for each in self.learned.items.values()))
 
     async def settled(self) -> None:
         """Return once all that is learned answers."""

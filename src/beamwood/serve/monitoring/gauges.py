@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 
 from beamwood.retrieval.new_items.extended_tree import ExtendedTree
@@ -39,6 +40,7 @@ def add_gauges(
         ("searches_running", "Searches that run", lambda: engine.searching),
         ("snapshot_version", "The version that answers", lambda: _number(models)),
         ("snapshot_age_seconds", "Seconds since it was opened", lambda: _age(models)),
+        ("new_items", "Items that came after the fit", lambda: _new(models)),
         ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(models, beside=False)),
         ("new_items_beside", "New items scored beside a tree", lambda: _room(models, beside=True)),
         ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filter_bytes(models)),
@@ -59,6 +61,16 @@ def _number(models: ActiveModels) -> float:
 def _age(models: ActiveModels) -> float:
     """Seconds; NaN without a snapshot."""
     return math.nan if models.current is None else time.time() - models.current.opened
+
+
+def _new(models: ActiveModels) -> float:
+    """The items that the model was not fitted with, without erased ones."""
+    snapshot = models.current
+    if snapshot is None:
+        return 0.0
+    erased = snapshot.names.erased
+    gone = 0 if erased is None else np.count_nonzero(erased[snapshot.known :])
+    return float(snapshot.num_items - snapshot.known - gone)
 
 
 def _room(models: ActiveModels, *, beside: bool) -> float:

@@ -122,7 +122,9 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _list(call: Call) -> Catalogued:
     await call.service.catalogue.settled()
-    return await _catalogued(call, [each for each in call.service.catalogue.new_items.values() if not each.gone])
+    learned = [each for each in call.service.catalogue.new_items.values() if not each.gone]
+    places = in_folder(call.snapshot.names.items, [each.item for each in learned]).tolist()
+    return await _catalogued(call, [each for each, at in zip(learned, places, strict=True) if at < 0])
 
 
 async def _put(call: Call) -> Catalogued:
