@@ -18,6 +18,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
 from beamwood.serve.experiments import Arm, Experiment, Experiments, arm_of
+from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.replay import replayed
@@ -262,6 +263,24 @@ def test_an_experiment_of_another_version_is_not_taken_for_the_earlier_one(model
         assert told["experiment"] is None
         assert "unknown field `ends`" in told["not_followed"]
         assert client.delete("/v1/experiments").json()["not_followed"] is None
+
+
+def test_an_answer_counts_for_the_experiment_of_its_arm(models, options, monkeypatch):
+    """Which may end while it is searched."""
+    with serving(models / "one", **options) as client:
+        started(client)
+        kept = HistoryGateway.kept
+
+        async def slowly(self, *given):
+            monkeypatch.setattr(HistoryGateway, "kept", kept)
+            await client.service.experiments.stop()
+            return await kept(self, *given)
+
+        monkeypatch.setattr(HistoryGateway, "kept", slowly)
+        arm = post(client, "/v1/recommend", {"user": 11, "k": 3})["arm"]
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
+        (group,) = client.get("/v1/experiments").json()["groups"]
+        assert (group["experiment"], group["arm"]) == ("e-1", arm)
 
 
 def test_hits_and_misses_by_arm(models, options, monkeypatch):

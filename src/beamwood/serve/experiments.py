@@ -80,6 +80,11 @@ class Experiments:
         self._text, self._again = "", math.inf
         self._turn, self._has_looked, self._trouble = asyncio.Lock(), asyncio.Event(), ""
 
+    @property
+    def name(self) -> str:
+        """That of the experiment whose arms answer, empty without one."""
+        return "" if self.current is None else self.current.name
+
     def chosen(self, owner: Owner | None, snapshot: Snapshot) -> tuple[Snapshot, str | None]:
         """The snapshot for an owner, and its arm; the given one without owner, experiment or the arm's model."""
         if self.current is None or owner is None:

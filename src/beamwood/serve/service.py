@@ -62,7 +62,7 @@ class Service:
         self.first_events = FirstEvents(models, histories, said, self.catalogue)
         self.experiments = Experiments(models, histories, said, self.catalogue)
         self.loader = Loader(models, histories, said, self.catalogue, self.engine, metrics.swaps, settings)
-        self.outcomes = Outcomes(models, histories, self.experiments, self.engine, metrics.outcomes, settings)
+        self.outcomes = Outcomes(models, histories, self.engine, metrics.outcomes, settings)
         self._closing.callback(self.outcomes.close)
         add_gauges(metrics.registry, models, self.engine, self.admission, self.log, lambda: self.in_flight)
 

@@ -23,7 +23,6 @@ from beamwood.serve.answer.kept import kept_of, owner_of
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.clock import Steady
 from beamwood.serve.engine import Engine, Priority
-from beamwood.serve.experiments import Experiments
 from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.messages import Answer, Filter, Recommend
 from beamwood.serve.monitoring.tallies import Tally
@@ -93,12 +92,11 @@ class Outcomes:
         self,
         models: ActiveModels,
         histories: HistoryGateway,
-        experiments: Experiments,
         engine: Engine,
         tally: Tally,
         settings: ServeSettings,
     ) -> None:
-        self._models, self._histories, self._experiments = models, histories, experiments
+        self._models, self._histories = models, histories
         self._engine, self._tally, self._settings = engine, tally, settings
         self._limits = settings.limits.changed()
         self._clock = Steady(settings.keep_answers, time.time(), time.monotonic())
@@ -116,9 +114,12 @@ class Outcomes:
         answer: Answer,
         erased: float | None,
         *,
+        experiment: str,
         page_of: Owner | None = None,
     ) -> None:
-        """Record an answer; `erased`: of the stored history; `page_of`: the owner of the cursor that it follows."""
+        """Record an answer; `erased`: of the stored history; `experiment`: the one of its arm, which may have ended
+        since; `page_of`: the owner of the cursor that it follows.
+        """
         if body.dry_run or self._settings.keep_answers <= 0:
             return
         is_page = body.cursor is not None
@@ -140,10 +141,9 @@ class Outcomes:
             is_page,
             self._settings.keep_answers,
         )
-        running = self._experiments.current
-        experiment = "" if running is None or answer.arm is None else running.name
-        items, group = [each.item for each in answer.items], group_of(experiment, answer.arm or "", answer.model)
-        answered = partial(Answered, answer.request_id, owner, time.time(), group, tuple(items), erased=erased)
+        label = group_of("" if answer.arm is None else experiment, answer.arm or "", answer.model)
+        items = [each.item for each in answer.items]
+        answered = partial(Answered, answer.request_id, owner, time.time(), label, tuple(items), erased=erased)
         self._unwritten.append((answered, asked))
         self._tally.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:

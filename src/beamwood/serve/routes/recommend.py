@@ -70,6 +70,7 @@ async def answer_one(
     """The answer to one request, with its times. Errors: `Problem`."""
     service, limits = call.service, call.service.settings.limits
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
+    experiment = service.experiments.name
     check_limits(body, snapshot.num_items, limits)
     if body.cursor is not None:
         return await _next_page(service, body, request_id, began=began)
@@ -83,7 +84,7 @@ async def answer_one(
     found: FoundItems = ran.value[1]
     answer.arm = arm
     service.counted(body, answer, found)
-    service.outcomes.note(snapshot, body, answer, kept.tombstone)
+    service.outcomes.note(snapshot, body, answer, kept.tombstone, experiment=experiment)
     if body.pages:
         owner = owner_of(body)
         more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
@@ -110,7 +111,7 @@ async def _next_page(service: Service, body: Recommend, request_id: str, *, bega
     answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
     service.metrics.sources.inc(answer.source)
     service.catalogue.count(answer.items)
-    service.outcomes.note(snapshot, body, answer, rest.erased, page_of=owner)
+    service.outcomes.note(snapshot, body, answer, rest.erased, experiment=service.experiments.name, page_of=owner)
     return answer
 
 
