@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from contextlib import suppress
 from unittest.mock import DEFAULT, Mock
@@ -58,6 +59,31 @@ def test_hits_of_a_flush_are_one_read_and_one_write(models, monkeypatch):
                 client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert store.noted.call_count == store.hit.call_count == 2
         assert [each["hits"] for each in client.get("/v1/experiments").json()["groups"]] == [30]
+
+
+def test_answers_are_stored_while_a_miss_waits_for_its_search(models, monkeypatch):
+    """As under load: else an event at another process would not find its answer."""
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.01)
+    waiting, judged = threading.Event(), threading.Event()
+
+    def slowly(*given):
+        waiting.set()
+        judged.wait(60)
+        return "missed_model"
+
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes.miss_of", slowly)
+    with serving(models / "one") as client:
+        store = client.service.histories.store
+        first = post(client, "/v1/recommend", {"user": 3, "k": 3})["request_id"]
+        wait_until(lambda: store.noted([first]))
+        send(client, {"user": 3, "item": "no such item", "request_id": first})
+        assert waiting.wait(60)
+        second = post(client, "/v1/recommend", {"user": 3, "k": 3})["request_id"]
+        try:
+            wait_until(lambda: store.noted([second]))
+        finally:
+            judged.set()
 
 
 def test_what_is_let_go_of_is_counted(models, monkeypatch):

@@ -29,7 +29,7 @@ async def upkeep(service: Service) -> AsyncIterator[None]:
     """A context in which these tasks run."""
     service.log.begin()
     works: list[Callable[[], Awaitable[None]]] = [partial(_watch_lag, service)]
-    works += [service.histories.keep_up, service.outcomes.keep_up]
+    works += [service.histories.keep_up, service.outcomes.keep_up, service.outcomes.keep_judging]
     works += [service.experiments.keep_up, service.catalogue.keep_up, service.first_events.keep_up]
     tasks = [asyncio.create_task(_lasting(service, work)) for work in works]
     try:

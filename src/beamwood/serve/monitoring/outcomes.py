@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -103,6 +103,7 @@ class Outcomes:
         self._fresh: deque[Answered] = deque()
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque()
+        self._misses: deque[tuple[Answered, Id]] = deque()
         self._stored_at = -math.inf
         # Without any kept, those of an earlier process are left.
         self._let_go_seconds = min(settings.keep_answers or math.inf, _LET_GO_SECONDS)
@@ -162,23 +163,35 @@ class Outcomes:
             self._tally.inc("", "lost")
 
     async def keep_up(self) -> None:
-        """Write recorded answers, and classify the events that followed, as long as the service runs."""
+        """Write recorded answers, and join the events that followed, as long as the service runs."""
+        await self._in_rounds(lambda: self._joined(time.monotonic()))
+
+    async def keep_judging(self) -> None:
+        """Classify misses as long as the service runs: apart, as they wait for all other searches.
+
+        Meanwhile answers are written, which an event at another process may follow.
+        """
+        await self._in_rounds(self._judged)
+
+    async def _in_rounds(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
-            try:
-                await self.flush(time.monotonic())
-            except Problem:
-                continue
+            with suppress(Problem):
+                await work()
 
     async def flush(self, now: float) -> None:
         """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
+        await self._joined(now)
+        await self._judged()
+
+    async def _joined(self, now: float) -> None:
+        """Write all answers so far, and count the hits among the events that are due by `now`."""
         self._write_out()
         if self._fresh or now - self._stored_at > self._let_go_seconds:
             # Those that come meanwhile wait for the next round, so that this one ends.
             for _ in slices(max(1, len(self._fresh)), _AT_ONCE):
                 await self._store_some()
             self._stored_at = now
-        misses = 0
         while due := self._due(now):
             try:
                 missed = await self._missed(due)
@@ -186,9 +199,12 @@ class Outcomes:
                 self._follows.extendleft(reversed(due))
                 self._bound(self._follows)
                 raise
-            for answer, item in missed[: _MOST_MISSES - misses]:
-                misses += 1
-                await self._miss(answer, item)
+            self._misses.extend(missed[: _MOST_MISSES - len(self._misses)])
+
+    async def _judged(self) -> None:
+        """Classify the misses that wait."""
+        while self._misses:
+            await self._miss(*self._misses.popleft())
 
     def _due(self, now: float) -> list[_Follow]:
         """Remove the next events that are due, and return them."""
