@@ -134,6 +134,10 @@ def test_an_item_can_be_hidden_and_erased_in_a_later_model_that_knows_it(models)
         post(client, "/v1/models/load", {"path": "more"})
         assert set(new) <= set(shown(client))
         assert listed(client) == ([], 0)
+        assert client.patch(f"/v1/items/{new[0]}", json={"fields": {"price": 4}}).status_code == 409
+        for each in (False, True):
+            assert client.patch(f"/v1/items/{new[0]}", json={"available": each}).status_code == 200
+            assert (new[0] in shown(client)) == each
         available(client, clear=new[:1])
         assert new[0] not in shown(client)
         available(client, set=new[:1])

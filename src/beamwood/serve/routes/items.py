@@ -237,6 +237,9 @@ async def _patch(call: Call) -> Catalogued:
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
+        if given.keys() - {"available"} and int(in_folder(snapshot.names.items, [item])[0]) >= 0:
+            message = f"the item {item!r} was fitted, so this has no effect; change the item table, or available alone"
+            raise Problem("conflict", message, field="id")
         _check_category(given.get("category"), "category")
         _check_category(given.get("fields", {}).get(CATEGORY), "fields")
         _check_similar(snapshot, given.get("similar", []), "similar")
