@@ -229,6 +229,15 @@ def test_the_suggested_next_command_is_quoted(there, capsys):
     assert "next: beamwood evaluate 'a b'" in capsys.readouterr().err
 
 
+def test_the_next_command_does_not_read_a_path_as_an_option(there, capsys):
+    Path("log.csv").rename("-log.csv")
+    assert beamwood("describe", "--", "-log.csv") == 0
+    assert "next: beamwood fit ./-log.csv --out" in capsys.readouterr().out
+    assert beamwood("fit", "--method", "popularity", "--out", "-fitted", "--", "-log.csv") == 0
+    assert "next: beamwood evaluate ./-fitted" in capsys.readouterr().err
+    assert beamwood("evaluate", "./-fitted", "--json") == 0
+
+
 def test_many_unreadable_times_are_refused_at_once(tmp_path, say):
     frame = pl.DataFrame({"user": [*range(1200)], "item": 1, "time": [f"13.{1 + n % 12}.2024" for n in range(1200)]})
     frame.write_csv(tmp_path / "log.csv")

@@ -1,4 +1,4 @@
-"""Checks of arguments for all commands: no repeated values, no empty paths, and ~ expanded."""
+"""Arguments of all commands: no repeated values, no empty paths, and paths as a next command can name them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def check_once(given: Iterable[Any]) -> None:
 
 
 def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by name, with ~ expanded in paths, as a shell does not in --out=~/runs. Errors: an empty path or
-    address.
-    """
+    """The values by name, with paths that any command can name: see `_named`. Errors: an empty path or address."""
     made = dict(values)
     for parameter in parameters:
         value = made.get(parameter.name)
@@ -55,9 +53,13 @@ def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str
                 raise InputError(f"{shown} is empty, as of a variable without a value; write the {what}{or_none}")
         if parameter.metavar in _PLACES:
             continue
-        expanded = os.path.expanduser
-        made[parameter.name] = expanded(value) if isinstance(value, str) else [expanded(path) for path in value]
+        made[parameter.name] = _named(value) if isinstance(value, str) else [_named(path) for path in value]
     return made
+
+
+def _named(path: str) -> str:
+    """The path with ~ expanded, as a shell does not in --out=~/runs, and not in the form of an option."""
+    return os.path.join(os.curdir, path) if re.match("-.", path) else os.path.expanduser(path)
 
 
 def with_fix(message: str, arguments: Sequence[str], options: Mapping[str, Collection[str]]) -> str:
