@@ -81,3 +81,10 @@ def test_inspect_calibrates_the_trained_probability(market, capsys, tmp_path, me
 def test_widths_are_checked_without_a_tree_too(fitted, capsys, widths):
     assert beamwood("inspect", fitted, "--widths", widths) == 2
     assert f"--widths {widths!r} is not a list of numbers of 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--html page.html", "--widths 20,50", "--log none.csv", "--items none.csv"])
+def test_options_of_the_diagnostics_are_refused_without_a_tree(fitted, capsys, option):
+    name, value = option.split()
+    assert beamwood("inspect", fitted, name, value) == 2
+    assert f"{name} is for the diagnostics of a tree; {fitted} has none" in capsys.readouterr().err

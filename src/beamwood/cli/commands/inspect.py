@@ -33,8 +33,11 @@ def inspect(
         ),
     ] = 200,
     widths: Annotated[
-        str, typer.Option("--widths", metavar="N,N", help="Beam widths to compare with exact search.")
-    ] = "20,50,150,400",
+        o.Text,
+        typer.Option(
+            "--widths", metavar="N,N", help="Beam widths to compare with exact search; 20,50,150,400 by default."
+        ),
+    ] = None,
     log: o.MovedLog = None,
     items: o.MovedItems = None,
     html: o.Page = None,
@@ -46,7 +49,7 @@ def inspect(
 
     if html is not None:
         check_page(html)
-    beam_widths = parse_widths(widths)
+    beam_widths = parse_widths("20,50,150,400" if widths is None else widths)
     retriever = load(folder, method, verify=True)
     document = description(folder, retriever)
     report = page = None
@@ -64,8 +67,13 @@ def inspect(
 
             document |= outlined(searcher, retriever, asked)
             page = html, inspection_page(document)
-    elif html is not None:
-        raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")
+    else:
+        options = {"--html": html, "--widths": widths, "--log": log, "--items": items}
+        given = [option for option, value in options.items() if value is not None]
+        if given:
+            raise InputError(
+                f"{given[0]} is for the diagnostics of a tree; {folder} has none, or --users is 0; leave it out"
+            )
     finish(document, lambda: print_inspection(document, report), as_json=json, page=page)
 
 
