@@ -281,6 +281,9 @@ def test_gaps_in_days():
     told = describe_log(pl.DataFrame({"user": [1, 1, 2, 2, 2], "item": [1, 2, 3, 4, 5], "time": moments}))["times"]
     assert [told["days"], told["days_without_rows"], told["longest_gap"]["days"]] == [7, 3, 4]
     assert sum(each["rows"] for each in told["rows_by_time"]) == 5
+    log = pl.DataFrame({"user": [1, 2, 1, 2], "item": [1, 2, 3, 4], "time": [*moments[:2], *moments[:2]]})
+    told = describe_log(log)["times"]
+    assert [told["days"], told["days_without_rows"], told["longest_gap"]] == [2, 0, None]
 
 
 def test_similar_ids_and_null_words(folder, capsys):

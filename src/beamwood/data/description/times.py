@@ -73,13 +73,14 @@ def _zone(table: Source, name: str) -> str:
 
 
 def _days(checked: CheckedLog, parts: int) -> dict[str, Any]:
-    """The days from first to last, those without rows, the longest gap in days, and rows by time."""
+    """The days from first to last, those without rows, their longest gap from row to row, and rows by time."""
     day = (pl.col("time") // (_DAY * parts)).alias("day")
     with reading(checked.report.source):
         counted = checked.rows.group_by(day).len().collect(engine="streaming").sort("day")
     days, rows = counted["day"].to_numpy(), counted["len"].to_numpy().astype(np.int64)
     gaps = np.diff(days)
-    longest = int(gaps.argmax()) if len(gaps) else None
+    # A day after the other is no gap.
+    longest = int(gaps.argmax()) if gaps.max(initial=1) > 1 else None
     edges = np.linspace(days[0], days[-1] + 1, min(_BARS, int(days[-1] - days[0]) + 1) + 1).astype(np.int64)
     return {
         "days": int(days[-1] - days[0] + 1),

@@ -82,9 +82,8 @@ def _of_times(document: Document) -> Iterator[str]:
     yield f"times: {times['kind']}; unit {times['unit']}; zone {times['zone']}; {span}"
     if "days" in times:
         gap = times["longest_gap"]
-        empty = times["days_without_rows"]
-        longest = f"; the longest gap is {counted(gap['days'], 'day')} after {gap['from']}" if gap and empty else ""
-        yield f"days: {times['days']:,}, of which {empty:,} have no rows{longest}"
+        longest = f"; the longest gap is {gap['days']:,} days after {gap['from']}" if gap else ""
+        yield f"days: {times['days']:,}, of which {times['days_without_rows']:,} have no rows{longest}"
     yield f"ties: {_share(document, 'ties')} share their time with another row of their user"
 
 
