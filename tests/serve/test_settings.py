@@ -27,6 +27,11 @@ def test_invalid_limits_are_refused(given, said):
         parse_limits([given])
 
 
+def test_a_limit_is_given_once():
+    with pytest.raises(InputError, match="--limit k is given twice; give it once"):
+        parse_limits(["k=5", "k=6"])
+
+
 @pytest.mark.parametrize("origin", ["*", "https://shop.example", "http://localhost:3000", "http://[::1]:80", "app://x"])
 def test_origins_are_taken(origin):
     assert ServeSettings(cors=(origin,)).cors == (origin,)

@@ -17,7 +17,7 @@ __all__ = ["parse_limits"]
 
 def parse_limits(texts: Sequence[str]) -> Limits:
     """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others keep their defaults. Errors: an unknown
-    limit.
+    limit, one given twice.
     """
     from beamwood.serve.settings import Limits
 
@@ -28,6 +28,8 @@ def parse_limits(texts: Sequence[str]) -> Limits:
         name, _, value = text.partition("=")
         if name not in known:
             raise InputError(f"--limit {text!r}: '{name}' is not a limit{nearest(name, known)}")
+        if name in given:
+            raise InputError(f"--limit {name} is given twice; give it once")
         if name.endswith("_seconds"):
             given[name] = parse_duration(f"--limit {name}", value)
         else:
