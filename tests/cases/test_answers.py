@@ -167,6 +167,12 @@ def test_an_unknown_user_is_not_reported_as_a_wrong_type(folder, say, user):
     assert f"unknown and ignored: 1 of 1 user id, such as '{user}'" in lines
 
 
+def test_ignored_allowed_items_are_told(folder, say, tmp_path):
+    (tmp_path / "stock.txt").write_text("1\n4242\nabc\n")
+    asked = ("recommend", folder, "--history", "2", "--allowed-items", tmp_path / "stock.txt")
+    assert "unknown and ignored: 2 of 3 item ids, such as '4242'" in say(*asked, "--on-unknown", "ignore")
+
+
 def test_unknown_ids_have_an_error_of_their_own(folder):
     retriever = beamwood.load(folder)
     with pytest.raises(UnknownIdError, match=r"users: 1 of 1 ids are unknown.*give the histories of new users"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.serve.offline import StoreAnswers
 
-__all__ = ["AskedOptions", "QueryRows"]
+__all__ = ["AskedOptions", "QueryRows", "tell_ignored"]
 
 _HISTORY_HELP = 'Item ids, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
 _User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; repeatable.")]
@@ -84,7 +84,7 @@ class AskedOptions:
         with of_users(retriever.searcher.needs):
             rows = retriever.users.parse_all(names, on_unknown=on_unknown)
         if on_unknown == "ignore":
-            _tell_ignored("user", names, rows, retriever.users)
+            tell_ignored("user", names, rows, retriever.users)
         # Users from a file get the log's type, unless one does not convert.
         return QueryRows(names, rows, True, None if None in rows else retriever.users.dtype)
 
@@ -131,11 +131,11 @@ class AskedOptions:
         rows = [_items_of(text, items, on_unknown) for text in texts]
         if on_unknown == "ignore":
             named = [name for text in texts for name in parse_history(text)]
-            _tell_ignored("item", named, [item for row in rows for item in row], items)
+            tell_ignored("item", named, [item for row in rows for item in row], items)
         return QueryRows(texts, rows, False)
 
 
-def _tell_ignored(role: str, names: Sequence[str], ids: Sequence[Any], vocabulary: Vocabulary) -> None:
+def tell_ignored(role: str, names: Sequence[str], ids: Sequence[Any], vocabulary: Vocabulary) -> None:
     """Tell of unknown ids, which are ignored: in a file of another form all may be."""
     known = np.array([each is not None for each in ids], bool)
     known[known] = vocabulary.encode([each for each in ids if each is not None], on_unknown="ignore") >= 0

@@ -16,7 +16,7 @@ from beamwood.cli.expand import expanded
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.listed import read_id_lines
 from beamwood.cli.output import on_one_line, print_json
-from beamwood.cli.query_rows import AskedOptions, QueryRows
+from beamwood.cli.query_rows import AskedOptions, QueryRows, tell_ignored
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -239,7 +239,10 @@ def allowed_of(names: Names, category: list[str] | None, allowed_items: str | No
     if allowed_items is None:
         return None
     listed = read_id_lines(allowed_items, "--allowed-items", names.items)
-    return names.items.parse_all(listed, on_unknown=on_unknown)
+    allowed = names.items.parse_all(listed, on_unknown=on_unknown)
+    if on_unknown == "ignore":
+        tell_ignored("item", listed, allowed, names.items)
+    return allowed
 
 
 def parse_context(texts: list[str] | None, needs: QueryNeeds, num_rows: int) -> dict[str, list[str]] | None:
