@@ -97,6 +97,10 @@ MISTAKES = {
     "recommend out --user 1 --allowed-items pairs.jsonl": """as with: jq -r '.["item_id"]' pairs.jsonl > pairs.ids""",
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
+    "recommend out --history [1,null]": "'[1,null]' is JSON of other values than ids; write text and whole numbers",
+    "recommend out --history [1,true]": "'[1,true]' is JSON of other values than ids",
+    "recommend out --user 1 --effort 0.5 --beam-width 20": "--effort 0.5 and --beam-width 20 contradict each other",
+    "compare log.csv --methods ease popularity": "'popularity' is unexpected; give methods as --methods ease,dtr",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",
     # Input that would be dropped
     "fit log.csv --method ease --method popularity": "--method is given twice and takes one value; give it once",

@@ -65,7 +65,7 @@ def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp
         (("compare", log, "--folders", a, tmp_path / "link"), "each once"),
         (("compare", "--folders", a, b, folders["c"]), "is a fitted folder, not a log; write beamwood compare LOG"),
         (("compare", "--folders", a, b), f"{b} is a fitted folder, not a log; write beamwood compare LOG"),
-        (("compare", log, a, b), "give folders as --folders A B C"),
+        (("compare", log, a, b), "and folders as --folders A B C"),
         (("compare", log, "--folders", a, tmp_path / "none"), "none"),
     ]
     for arguments, message in cases:

@@ -63,7 +63,7 @@ def test_ways_differ_and_the_full_beam_scores_most():
         ({"effort": "much"}, r"effort='much' is outside 0\.\.1"),
         ({"beam_width": 0}, r"beam_width=0 is outside 1\.\."),
         ({"beam_width": 2.0}, r"beam_width=2.0 is outside 1\.\."),
-        ({"effort": 0.5, "beam_width": 3}, "give effort or beam_width, not both"),
+        ({"effort": 0.5, "beam_width": 3}, "effort=0.5 and beam_width=3 contradict each other"),
     ],
 )
 def test_errors_name_the_bounds(asked, message):

@@ -26,10 +26,14 @@ _MARKS = (",", ";", "\t", "|")
 
 
 def parse_history(text: str) -> list[str]:
-    """The ids of "5,9,2", or of a JSON list; [] is an empty history. Errors: no id, nothing between two commas."""
+    """The ids of "5,9,2", or of a JSON list; [] is an empty history. Errors: no id, nothing between two commas, JSON
+    of other values.
+    """
     listed = _json_list(text)
     if listed is not None:
         return listed
+    if isinstance(_parsed(text), list):
+        raise InputError(f"--history {text!r} is JSON of other values than ids; write text and whole numbers alone")
     if not text.strip():
         raise InputError("--history is empty, as of a variable without a value; write ids, or [] for an empty history")
     ids = text.split(",")
@@ -77,7 +81,7 @@ def _weights_of(text: str) -> Iterator[tuple[str, float]]:
 def _json_list(text: str) -> list[str] | None:
     """The ids or names of a JSON list; None for another text."""
     listed = _parsed(text)
-    whole = isinstance(listed, list) and all(isinstance(each, str | int) for each in listed)
+    whole = isinstance(listed, list) and all(type(each) in (str, int) for each in listed)
     return [str(each) for each in listed] if whole else None
 
 

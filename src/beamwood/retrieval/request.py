@@ -170,7 +170,7 @@ def _series(values: Ids, dtype: Any = None) -> pl.Series:
 
 def _check_effort(effort: Any, beam_width: Any) -> None:
     if effort is not None and beam_width is not None:
-        raise InputError("give effort or beam_width, not both")
+        raise InputError(f"effort={effort!r} and beam_width={beam_width!r} contradict each other; leave one out")
     if effort is not None and not (is_number(effort) and 0 <= effort <= 1):
         raise InputError(f"effort={effort!r} is outside 0..1; 1 is the full beam, 0 the cheapest way to search")
     if beam_width is not None and not (is_number(beam_width, whole=True) and 1 <= beam_width <= MOST):

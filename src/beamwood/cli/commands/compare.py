@@ -116,7 +116,9 @@ def fit_and_compare(
 def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[str, Any]) -> list[str]:
     """The folders of "--folders a b c". Errors: a single or repeated folder, and options of fitting with them."""
     if not folders:
-        raise InputError(f"{' '.join(more or [])!r} is unexpected; give folders as --folders A B C")
+        raise InputError(
+            f"{' '.join(more or [])!r} is unexpected; give methods as --methods ease,dtr and folders as --folders A B C"
+        )
     listed = [os.path.normpath(folder) for folder in (*folders, *(more or []))]
     for option, given in fitting.items():
         if given:
