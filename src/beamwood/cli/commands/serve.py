@@ -48,9 +48,7 @@ _FilterCache = Annotated[
 _Tokens = Annotated[
     o.Text, typer.Option("--tokens", metavar="FILE", help="A file of tokens, with lines 'name scope,scope sha256'.")
 ]
-_Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow remote requests, and any host name, without tokens.")
-]
+_Insecure = Annotated[bool, typer.Option("--insecure", help="Allow remote requests and any host name without tokens.")]
 _Rate = Annotated[
     float, typer.Option("--rate", metavar="N", min=0, help="Maximum requests per second and token; 0: any.")
 ]
