@@ -74,9 +74,13 @@ class Bench:
         return [run for run in runs if self.lines.get(run) is None]
 
     def stale(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs whose line has another recipe or resolved plan than the suite gives now."""
-        lines = ((run, self.lines.get(run)) for run in runs)
-        return [run for run, line in lines if line is not None and not line.is_planned(self.suite.row(run))]
+        """The runs whose line has another recipe or resolved plan than the suite, or is older than a line's it starts
+        from."""
+        return [run for run in runs if (line := self.lines.get(run)) is not None and self.is_stale(run, line)]
+
+    def is_stale(self, run: Run, line: Line) -> bool:
+        """Whether a run's line is stale; see `stale`."""
+        return not line.is_planned(self.suite.row(run)) or bool(self.lines.newer_starts(line))
 
     def make(self, run: Run, given: Mapping[str, Path] = _NONE) -> None:
         """Make a run in this process and append its line; `given`: folders by setting, used instead of those of runs.

@@ -24,7 +24,7 @@ __all__ = ["Evidence", "Paired", "gather", "paired"]
 class Evidence:
     """The lines of a row on one log, and each user's values, averaged over seeds.
 
-    `as_of`: the commits of lines whose recipe or resolved plan differs from the suite's.
+    `as_of`: the commits of stale lines; see `Bench.stale`.
     """
 
     row: str
@@ -81,7 +81,7 @@ def gather(bench: Bench, topic: str, log: str) -> dict[str, Evidence]:
         lines = tuple(line for _, line in made if line is not None)
         if not lines:
             continue
-        stale = [line for run, line in made if line is not None and not line.is_planned(bench.suite.row(run))]
+        stale = [line for run, line in made if line is not None and bench.is_stale(run, line)]
         as_of = tuple(dict.fromkeys(str(line.commit) for line in stale))
         found[key] = Evidence(key, row.title, lines, _means(bench, lines), as_of)
     return found

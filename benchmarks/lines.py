@@ -89,6 +89,11 @@ class Lines:
         """The line of a run; None if it has not been made."""
         return self._latest.get(run.name)
 
+    def newer_starts(self, line: Line) -> list[str]:
+        """The settings whose run, which the line's fit started from, has a line of a later day: another fit."""
+        starts = ((setting, self._latest.get(name)) for setting, name in line.before.items())
+        return [setting for setting, start in starts if start is not None and start.date > line.date]
+
     def values(self, line: Line) -> Mapping[str, NDArray[np.float64]]:
         """The value of each user, by figure. Errors: the file is missing or invalid."""
         if line.values is None:

@@ -11,6 +11,7 @@ from benchmarks.answer_table import answer_table, bar_table
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather, paired
 from benchmarks.figures import EMPTY, markdown, number, p_value
+from benchmarks.lines import Line
 from benchmarks.portfolio_table import LINES, portfolio_tables, read
 from benchmarks.published import published_table
 from benchmarks.serve_table import serve_table
@@ -67,8 +68,14 @@ def _topic(bench: Bench, name: str) -> str:
 def _answers(bench: Bench, name: str) -> str:
     runs = [run for run in bench.suite if run.topic == name and bench.suite.row(run).recipe == "answers"]
     lines = [line for line in map(bench.lines.get, runs) if line is not None]
-    tables = [answer_table(bench.suite, line, bench.lines.values(line)) for line in lines]
+    tables = [answer_table(bench.suite, line, bench.lines.values(line)) + _newer(bench, line) for line in lines]
     return "\n\n".join([*tables, bar_table(lines)]) if lines else EMPTY
+
+
+def _newer(bench: Bench, line: Line) -> str:
+    """The sentence on models of an answers' line that have been fitted again; "" without any."""
+    named = ", ".join(f"`{name}`" for name in bench.lines.newer_starts(line))
+    return f"\n- The main table has newer fits, whose figures may differ: {named}." if named else ""
 
 
 def _served(bench: Bench, name: str) -> str:

@@ -231,6 +231,19 @@ def test_a_row_with_another_plan_is_marked_with_its_commit(checkout, capsys):
     assert "2 of 2 made, 2 stale" in capsys.readouterr().out
 
 
+def test_a_row_older_than_the_run_it_starts_from_is_marked_with_its_commit(checkout, capsys):
+    path = checkout / "benchmarks" / "runs" / "main.jsonl"
+    lines = [json.loads(text) | {"date": "2026-01-01"} for text in path.read_text().splitlines()]
+    lines.append(next(line for line in lines if line["name"] == "main/planted/sasrec/0") | {"date": "2026-01-02"})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert called(checkout, "report") == 0
+    page = (checkout / "README.md").read_text()
+    assert "| `sasrec+cooccurrence` (as of 0123456) | 2 |" in page
+    assert page.count("(as of") == 1
+    assert called(checkout, "list", "main/planted/sasrec+cooccurrence") == 0
+    assert "2 of 2 made, 1 stale" in capsys.readouterr().out
+
+
 def test_a_repeated_run_agrees(checkout, capsys):
     assert called(checkout, "verify", "main/planted/sasrec/0") == 0
     said = capsys.readouterr().out
