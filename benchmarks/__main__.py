@@ -49,6 +49,12 @@ def run_one(bench: Bench, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def fit_starts(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Fit in this process what a run starts from."""
+    bench.fit_starts(bench.suite.find(arguments.name), folders_by_name(arguments.folder))
+    return 0
+
+
 def folders_by_name(given: Sequence[str]) -> dict[str, Path]:
     """Folders by name, from "NAME=FOLDER". Errors: the text has another form, or the folder does not exist."""
     found = {}
@@ -103,14 +109,15 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for name, work in (("list", listed), ("run", run), ("one", run_one), ("report", report), ("verify", verify)):
+    works = {"list": listed, "run": run, "starts": fit_starts, "one": run_one, "report": report, "verify": verify}
+    for name, work in works.items():
         command = commands.add_parser(name)
         command.set_defaults(work=work)
         command.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
         command.add_argument("--short", action="store_true", help=argparse.SUPPRESS)
-        if name == "one":
+        if name in ("starts", "one"):
             command.add_argument("--folder", action="append", default=[], metavar="NAME=FOLDER")
-        if name in ("one", "verify"):
+        if name in ("starts", "one", "verify"):
             command.add_argument("name", help="topic/log/row/seed")
         elif name == "report":
             command.add_argument("--check", action="store_true")

@@ -93,6 +93,13 @@ class Bench:
         values = {n: column for n, column in measured.values.items() if any(fnmatchcase(n, each) for each in keep)}
         self.lines.append(self._line(run, row, split, measured, self._names(run, given), bool(values)), values)
 
+    def fit_starts(self, run: Run, given: Mapping[str, Path] = _NONE) -> None:
+        """Fit in this process what a run starts from, unless its folder is there or given."""
+        split = self._split(run)
+        for setting, other in self.suite.before(run).items():
+            if setting not in given:
+                self._fitted(other, split)
+
     def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
         """Repeat a run and delete the model it fitted; return the new results and the stored values by user."""
         line = self.lines.get(run)
@@ -121,10 +128,18 @@ class Bench:
             yield
 
     def in_process(self, run: Run, given: Mapping[str, Path] = _NONE) -> bool:
-        """Make a run in a separate process, to measure its memory and enforce its limit; return whether it finished."""
+        """Make a run in a separate process, to measure its memory and enforce its limit; return whether it finished.
+
+        What it starts from is fitted in a process before it, whose memory is not the run's.
+        """
+        starts = self.suite.before(run).keys() - given.keys()
+        return (not starts or self._finishes("starts", run, given)) and self._finishes("one", run, given)
+
+    def _finishes(self, work: str, run: Run, given: Mapping[str, Path]) -> bool:
+        """Whether this command for the run finished in a process of its own."""
         row = self.suite.row(run)
         limit, environment = row.limit, ONE_THREAD | (AVX2 if row.recipe == "answers" else {})
-        command = [sys.executable, "-m", "benchmarks", "one", run.name, "--root", str(self.place.root)]
+        command = [sys.executable, "-m", "benchmarks", work, run.name, "--root", str(self.place.root)]
         command += ["--short"] if self.place.short else []
         command += [part for name, path in given.items() for part in ("--folder", f"{name}={path}")]
         # The output of a run goes to stderr, so that stdout has only what the caller prints.

@@ -269,6 +269,21 @@ def test_a_missing_folder_is_fitted_first(checkout, capsys):
     assert "agrees with its line" in said
 
 
+def test_what_a_run_starts_from_is_fitted_in_a_process_before_it(checkout, monkeypatch):
+    """Its peak memory is not the run's."""
+    bench_of, works, name = sys.modules["benchmarks.bench"], [], "main/planted/sasrec+cooccurrence/0"
+    monkeypatch.setattr(bench_of.Bench, "_finishes", lambda bench, work, run, given: works.append(work) or True)
+    bench = bench_of.Bench(bench_of.Place(checkout))
+    assert bench.in_process(bench.suite.find(name))
+    assert bench.in_process(bench.suite.find("main/planted/sasrec/0"))
+    assert bench.in_process(bench.suite.find(name), {"start.retriever": checkout})
+    assert works == ["starts", "one", "one", "one"]
+    shutil.rmtree(checkout / "runs")
+    assert called(checkout, "starts", name) == 0
+    assert (checkout / "runs" / "benchmarks" / "main/planted/sasrec/0" / "plan.json").is_file()
+    assert len(lines_of(checkout)) == 6
+
+
 def test_an_interrupted_fit_resumes(checkout, monkeypatch):
     """Unless its settings have changed."""
     bench_of, halves = sys.modules["benchmarks.bench"], []
