@@ -3,7 +3,7 @@
 python -m benchmarks list [PATTERN ...]         list runs as made, missing or stale
 python -m benchmarks run PATTERN ... | --all    make missing runs in sequence; an interrupted run resumes
 python -m benchmarks report [--check]           render the tables of all pages; --check: report errors instead
-python -m benchmarks verify NAME                repeat one run and compare it with its stored line
+python -m benchmarks verify NAME                repeat one run and compare its values by user with the stored ones
 """
 
 from __future__ import annotations

@@ -101,10 +101,15 @@ class Bench:
                 self._fitted(other, split)
 
     def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
-        """Repeat a run and delete the model it fitted; return the new results and the stored values by user."""
+        """Repeat a run and delete the model it fitted; return the new results and the stored values by user.
+
+        Errors: the run has no line, or its line has no such values.
+        """
         line = self.lines.get(run)
         if line is None:
             raise InputError(f"{run.name} has no line to verify; make it with `python -m benchmarks run`")
+        if line.values is None:
+            raise InputError(f"{run.name} has no values by user to compare; name a run whose topic keeps them")
         work = self.place.work / "verify" / run.name
         shutil.rmtree(work, ignore_errors=True)
         try:

@@ -261,6 +261,15 @@ def test_a_forged_line_does_not_agree(checkout, capsys):
     assert "does not agree with its line" in capsys.readouterr().out
 
 
+def test_a_line_without_values_by_user_is_not_repeated(checkout, capsys):
+    """Nothing could be compared, and "agrees" would be said of nothing."""
+    path = checkout / "benchmarks" / "runs" / "main.jsonl"
+    lines = [json.loads(text) | {"values": None} for text in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert called(checkout, "verify", "main/planted/popularity/0") == 2
+    assert "main/planted/popularity/0 has no values by user to compare" in capsys.readouterr().err
+
+
 def test_a_missing_folder_is_fitted_first(checkout, capsys):
     shutil.rmtree(checkout / "runs")
     assert called(checkout, "verify", "main/planted/sasrec+cooccurrence/0") == 0
