@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from beamwood.data import ColumnNames
 from beamwood.data.split import Split
 from beamwood.data.splits import by_boundary
 from beamwood.methods.lightgcn import METHOD
+from benchmarks.command import exit_code
 from benchmarks.logs import data_folder
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +66,7 @@ def figures_after(
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--data", type=Path, help="the folder of the log; by default gowalla_lightgcn in the suite's data folder"
@@ -73,10 +75,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     given = parser.parse_args()
+    return exit_code("benchmarks.lightgcn", lambda: run(given))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Train, and print the figures."""
     split = published_split(given.data or data_folder(ROOT) / "gowalla_lightgcn")
     result = figures_after(split, epochs=given.epochs, seed=given.seed)
     print(json.dumps(result) if given.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

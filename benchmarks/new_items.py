@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.answer.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
 from benchmarks.bars import Bar
+from benchmarks.command import exit_code
 from benchmarks.held_items import Held, draw, renamed
 from benchmarks.measure import one_thread, print_results
 
@@ -168,7 +170,7 @@ def market(num_items: int) -> Split:
     return beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(made.log), items), seed=0)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("log", nargs="?", help="a log; by default a planted market")
     parser.add_argument("--items", help="the log's item table, with a category")
@@ -183,6 +185,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args()
     one_thread()
+    return exit_code("benchmarks.new_items", lambda: run(given))
+
+
+def run(given: argparse.Namespace) -> int:
+    """Measure each method, and print the bars."""
     if given.log is None:
         split = market(given.num_items)
     else:
@@ -200,10 +207,11 @@ def main() -> None:
         bars |= dict(source_bars(method, found[method]))
     if given.json:
         print_results(found | {"bars": {name: bar.as_dict() for name, bar in bars.items()}}, as_json=True)
-        return
+        return 0
     for name, bar in bars.items():
         print(bar.line(name))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

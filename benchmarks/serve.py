@@ -11,11 +11,14 @@ measured.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import beamwood
+from beamwood.artefact import read_manifest
+from benchmarks.command import exit_code
 from benchmarks.measure import in_process, one_thread, print_results
 from benchmarks.serve_run import Run, Times
 from benchmarks.serve_turns import Turns
@@ -46,7 +49,7 @@ def fit(folder: Path, name: str, times: Times) -> None:
     beamwood.fit(split, method, settings | {"loop.max_steps": times.steps}, progress=False).save(folder)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--short", action="store_true", help="within four minutes")
     parser.add_argument("--folder", type=Path, help="a saved tree; by default one is fitted")
@@ -55,6 +58,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     one_thread()
+    return exit_code("benchmarks.serve", lambda: served(options))
+
+
+def served(options: argparse.Namespace) -> int:
+    """Exit code: 0 once all is measured. Errors: a given folder holds no model; nothing was fitted then."""
+    for folder in (options.folder, options.full, options.rival):
+        if folder is not None:
+            read_manifest(folder)
     times = SHORT if options.short else LONG
     with tempfile.TemporaryDirectory() as root:
         folders = {"model": options.folder, "full": options.full, "rival": options.rival}
@@ -66,11 +77,12 @@ def main() -> None:
         found = run.measured(lambda text: None if options.json else print(f"# {text}", flush=True))
     if options.json:
         print_results(found, as_json=True)
-        return
+        return 0
     print_results({name: value for name, value in found.items() if not isinstance(value, dict)}, as_json=False)
     for name, bar in run.bars.items():
         print(bar.line(name))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """Figures over several turns: counts are summed, other figures are medians."""
 
 import math
+import sys
 
 import pytest
 from benchmarks.serve_turns import Turns, flat, middle, together, wrong
@@ -43,3 +44,17 @@ def test_a_turn_without_answers_gives_nan():
 
 def test_turns_share_the_seconds():
     assert list(Turns(4, 10.0)) == [2.5] * 4
+
+
+@pytest.mark.parametrize("option", ["--folder", "--full", "--rival"])
+def test_a_folder_without_a_model_is_refused_before_anything_is_fitted(monkeypatch, capsys, tmp_path, option):
+    from benchmarks import serve
+
+    def fitted(*arguments):
+        raise AssertionError("a model was fitted")
+
+    monkeypatch.setattr(serve, "in_process", fitted)
+    monkeypatch.setattr(serve, "one_thread", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["serve", option, str(tmp_path)])
+    assert serve.main() == 2
+    assert f"benchmarks.serve: {tmp_path} has no manifest.json" in capsys.readouterr().err
