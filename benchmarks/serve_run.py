@@ -80,7 +80,7 @@ class Run:
         return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
 
     def machine(self) -> None:
-        """How often the memory of the idle machine is slow."""
+        """How often the memory of the machine is slow before the run loads it."""
         self.found["machine"] = memory_pace(self.times.part.seconds)
 
     def bar(self, name: str, value: float, bound: float, *, at_most: bool = True) -> None:

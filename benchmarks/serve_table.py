@@ -60,9 +60,9 @@ def _pace(figures: Mapping[str, float]) -> str:
     if share is None:
         return ""
     if share == 0:
-        return ".\nBefore the run, on the idle machine, no memory write was slow"
+        return ".\nBefore the run, no memory write was slow"
     return (
-        f".\nBefore the run, on the idle machine, {number(100 * share, 1)} % of memory writes were slow: they took "
+        f".\nBefore the run, {number(100 * share, 1)} % of memory writes were slow: they took "
         f"{number(figures['machine/slow_times'], 1)} times the median"
     )
 

@@ -50,6 +50,6 @@ def test_a_run_of_the_service_as_a_table():
     assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
     assert "memory" not in table, "it was not measured"
     Line.figures |= {"machine/slow_share": 0.0, "machine/slow_times": 1.0}
-    assert "load .5.\nBefore the run, on the idle machine, no memory write was slow" in serve_table("", "", Line)
+    assert "load .5.\nBefore the run, no memory write was slow" in serve_table("", "", Line)
     Line.figures |= {"machine/slow_share": 0.02, "machine/slow_times": 30.0}
     assert "2.0 % of memory writes were slow: they took 30.0 times the median" in serve_table("", "", Line)
