@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,7 +24,7 @@ import beamwood
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.split import Split
 from beamwood.data.splits import disjoint_users, leave_one_out
-from beamwood.errors import NotInstalledError
+from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.fitting import run
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.kernels import native
@@ -32,6 +33,7 @@ from beamwood.training.batches import BatchOrder
 from beamwood.training.device import device_of, on_device
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper, Trainable
+from benchmarks.command import exit_code
 from benchmarks.origin import machine, versions
 
 # A log of MovieLens-1M's size, and one of a million items.
@@ -117,20 +119,29 @@ def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
     return result | ({"times_as_fast": found["cuda"] / found["cpu"]} if {"cpu", "cuda"} <= found.keys() else {})
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each case and device")
     parser.add_argument("--only", default="", help="names of cases, separated by commas")
     parser.add_argument("--devices", default="cpu,cuda")
     options = parser.parse_args()
+    return exit_code("benchmarks.gpu", lambda: measured(options))
+
+
+def measured(options: argparse.Namespace) -> int:
+    """Measure each case, and print its line."""
     if native() is None:
         raise NotInstalledError("the native core is not built; run `make native`")
     wanted = options.only.split(",") if options.only else list(CASES)
+    for name in wanted:
+        if name not in CASES:
+            raise InputError(f"--only {name} is not measured{nearest(name, CASES)}")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     print(json.dumps({"machine": machine() | {"gpu": gpu} | versions()}), flush=True)
     for name in wanted:
         print(json.dumps({name: timed(name, options.devices.split(","), options.seconds)}), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

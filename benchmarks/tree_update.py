@@ -1,6 +1,6 @@
 """Time of a DTR tree update on `mind_dtr`'s training set with native scoring; rivals are timed on fewer instances.
 
-python -m benchmarks.tree_update [--json] [--max-instances 100] [--data ../shared/data/mind_dtr/interactions.parquet]
+python -m benchmarks.tree_update [--json] [--max-instances 100] [--data LOG]
 
 Weights are random, because the time does not depend on them.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,12 @@ from beamwood.models.din import DinScorer
 from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
+from benchmarks.command import exit_code
+from benchmarks.logs import data_folder
 from benchmarks.measure import one_thread, print_results, status_kib
 from benchmarks.train_step import LENGTH, WINDOWS, PaperScorer
+
+ROOT = Path(__file__).parents[1]
 
 
 def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_instances: int) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_insta
     return results
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
@@ -78,17 +83,23 @@ def main() -> None:
     )
     parser.add_argument("--stride", type=int, default=7)
     parser.add_argument("--rival-instances", type=int, default=2000)
-    shared = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    parser.add_argument("--data", type=Path, default=shared / "data/mind_dtr/interactions.parquet")
+    log = data_folder(ROOT) / "mind_dtr" / "interactions.parquet"
+    parser.add_argument("--data", type=Path, default=log, help="a log; by default mind_dtr in the suite's data folder")
     options = parser.parse_args()
     one_thread()
+    return exit_code("benchmarks.tree_update", lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure the update, and print its results."""
     if native() is None:
         raise SystemExit("the native core is not built; run `make native`")
     torch.set_num_threads(1)
     train = disjoint_users(Dataset.from_log(read_log(options.data))).train
     caps = {name: getattr(options, name) for name in ("max_instances", "stride", "rival_instances")}
     print_results(tree_updates(train, **caps), as_json=options.json)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
