@@ -13,7 +13,7 @@ from served import items_of, post, recommend, send, serving
 
 COUNT = 30
 DAYS = pl.Series([dt.date(2026, 1, 1) + dt.timedelta(days=n) for n in range(COUNT)])
-IDS = {"date": DAYS, "time of a day": DAYS.cast(pl.Datetime("us"))}
+IDS = {"date": DAYS, "time of a day": DAYS.cast(pl.Datetime("us")), "UTC": DAYS.cast(pl.Datetime("us", "UTC"))}
 
 
 @pytest.fixture(params=IDS)
@@ -32,6 +32,15 @@ def test_an_answer_followed_by_its_own_item_is_a_hit(client):
     client.portal.call(client.service.outcomes.flush, time.monotonic() + 60)
     (group,) = client.get("/v1/experiments").json()["groups"]
     assert (group["hits"], group["misses"]) == (1, {})
+
+
+def test_what_the_model_keeps_of_a_user_has_the_text_of_answers(client):
+    ids = items_of(recommend(client, {"history": [], "k": COUNT}))
+    assert len(ids) == COUNT
+    kept = client.get(f"/v1/users/{sorted(ids)[8]}/history").json()["model"]
+    assert kept
+    assert set(kept) <= set(ids)
+    assert f">{ids[0]}<" in client.get("/?find=2026").text
 
 
 def test_the_page_shows_a_users_list(client):

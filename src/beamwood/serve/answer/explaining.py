@@ -21,7 +21,7 @@ from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
-from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.answer.snapshot import Snapshot, told_ids
 from beamwood.serve.messages import Item
 from beamwood.types import Hits, ItemLists, PartHits, Query, Searcher, SearchOptions
 
@@ -58,7 +58,7 @@ def explained(
         for index in indices
     ]
     if full and tree is not None and items:
-        names = snapshot.names.items.decode(history)
+        names = told_ids(snapshot.names.items, history)
         # A new item beside the tree has no path.
         standing = np.flatnonzero(tree.tree.leaf_of_item[np.asarray(indices, np.int64)] >= 0).tolist()
         # Paths share their upper nodes, which have the most items.
@@ -67,7 +67,7 @@ def explained(
             in_time()
             of_items[at] |= _of_tree(why, names, below)
     if full and isinstance(counted := fitted_of(searcher), NeighbourSearcher):
-        names = snapshot.names.items.decode(history)
+        names = told_ids(snapshot.names.items, history)
         for own, index in zip(of_items, indices, strict=True):
             in_time()
             own["history"] = _of_history(counted, mixtures_of(searcher), history, names, index)

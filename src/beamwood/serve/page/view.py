@@ -20,7 +20,7 @@ from beamwood.retrieval.columns.number_column import NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.page.asked import FormFields
 from beamwood.serve.settings import Limits
@@ -139,7 +139,7 @@ def _found(snapshot: Snapshot, words: str) -> list[Titled]:
         hit = hit | text.str.contains(words.lower(), literal=True).fill_null(False)
     places = hit.arg_true().to_numpy().astype(np.int64)
     shown = places[snapshot.names.filters.may_show(places)][:_MOST_FOUND]
-    return titled(snapshot, snapshot.names.items.decode(shown))
+    return titled(snapshot, told_ids(snapshot.names.items, shown))
 
 
 def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, answer: Answer) -> Exact | None:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from beamwood.errors import InputError
-from beamwood.serve.answer.snapshot import indices_of, typed_id
+from beamwood.serve.answer.snapshot import indices_of, told_ids, typed_id
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem, whole_number
@@ -132,7 +132,7 @@ async def _model_items(service: Service, user: Id) -> list[Any] | None:
     row = int(indices_of(names.users, [user])[0])
     if row < 0 or await service.histories.is_erased(user, snapshot):
         return None
-    return names.items.decode(names.history_of(row))
+    return told_ids(names.items, names.history_of(row))
 
 
 async def _erase(call: Call) -> Erased:
