@@ -46,7 +46,7 @@ def refusal(fitted):
 
 def test_a_damaged_origin_is_named(fitted, manifest):
     assert refusal(fitted) == ""
-    damages = list(value_damages({name: manifest[name] for name in ("method", "data", "source", "split")}))
+    damages = list(value_damages({name: manifest[name] for name in ("method", "data", "source", "split", "read")}))
     damages += [(("source", "log"), name) for name in ("a" * 300, "a\0b", "/")]
     for path, wrong in damages:
         put_manifest(fitted, changed(manifest, path, wrong))

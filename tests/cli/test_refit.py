@@ -50,6 +50,7 @@ def test_a_later_log_may_have_more_columns(market, tmp_path, capsys):
     assert beamwood(*fit) == 0
     more = {"user_id": pl.col("session_id") % 9, "product_id": pl.col("item_id"), "rating": pl.lit(1)}
     log.with_columns(**more).write_parquet(tmp_path / "next.parquet")
+    assert beamwood("evaluate", tmp_path / "before", "--log", tmp_path / "next.parquet") == 0
     capsys.readouterr()
     refit = ("refit", tmp_path / "before", "--log", tmp_path / "next.parquet")
     assert beamwood(*refit, "--out", tmp_path / "next") == 0

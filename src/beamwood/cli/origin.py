@@ -5,13 +5,14 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamwood.cli.data_source import DataSource, load_data
+from beamwood.cli.native_words import held_back
 from beamwood.cli.splits import load_split
 from beamwood.data import SPLITS
 from beamwood.errors import ArtefactError, InputError, first_problem, nearest
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["Origin", "dataset_of", "origin_of", "split_of", "split_of_all", "with_origin"]
+
+
+_Role = Literal["user", "item", "time", "weight"]
 
 
 class _Part(BaseModel):
@@ -61,7 +65,7 @@ class Origin(BaseModel):
     data: _Data
     source: DataSource
     split: _Split
-    read: dict[str, str] = Field(default_factory=dict)
+    read: dict[_Role, str] = Field(default_factory=dict)
     """The columns that held users, items, times and weights."""
 
     @property
@@ -131,7 +135,7 @@ def split_of_all(
     source = origin.source
     context = tuple(dict.fromkeys(name for each in origins.values() for name in each.source.context))
     # The folder stores what the model read of the user table.
-    dataset, source = dataset_of(first, replace(source, context=context, user_table=None), log, items)
+    dataset, source = dataset_of(first, replace(source, context=context, user_table=None), origin.read, log, items)
     for folder, retriever in fitted.items():
         check_data(folder, retriever, origins[folder], dataset, source, place)
     return load_split(dataset, origin.split.name, origin.options)
@@ -146,8 +150,10 @@ def _check_tested(folder: str, retriever: Retriever) -> None:
         raise InputError(f"{folder} was trained on all events by refit, so no test users are left; give {which}")
 
 
-def dataset_of(folder: str, source: DataSource, log: str | None, items: str | None) -> tuple[Dataset, DataSource]:
-    """The data of a folder's source, and that source; `log` and `items` replace its own.
+def dataset_of(
+    folder: str, source: DataSource, read: Mapping[_Role, str], log: str | None, items: str | None
+) -> tuple[Dataset, DataSource]:
+    """The data of a folder's source, and that source; `log` and `items` replace its own; `read`: see `Origin`.
 
     A refusal of what has moved since the fit names the option for its new place.
     """
@@ -157,12 +163,28 @@ def dataset_of(folder: str, source: DataSource, log: str | None, items: str | No
     ]
     source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     try:
-        return load_data(source), source
+        return load_data(_as_read(source, read)), source
     except InputError as error:
         if not gone:
             raise
         fix = f"if the data of {folder} have moved, give their new place with {' and '.join(gone)}"
         raise InputError(followed(str(error), fix)) from error
+
+
+def _as_read(source: DataSource, read: Mapping[_Role, str]) -> DataSource:
+    """The source with the columns that the fit read, as far as the log has them: others may have been added."""
+    from beamwood.data.files.layout import Layout
+    from beamwood.data.files.source import open_source
+
+    try:
+        with held_back():
+            names = open_source(source.log, Layout.of(source.separator, source.columns)).column_names
+    except InputError:
+        # The reading of the log says why.
+        return source
+    given = asdict(source)
+    known: dict[str, Any] = {role: name for role, name in read.items() if not given[role] and name in names}
+    return replace(source, **known)
 
 
 def _in_words(origin: Origin) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,6 @@ from beamwood.cli import options as o
 from beamwood.cli.commands.fit import print_fit
 from beamwood.cli.expand import expanded
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.native_words import held_back
 from beamwood.cli.output import finish
 from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.runs import keeping_run
@@ -68,8 +67,7 @@ def refit(
     run_of = _runs(out, recipe.refit_parts(fitted, method, start.folders), resume=resume, overwrite=overwrite)
     began = time.perf_counter()
     recorded = _recorded(origin.source, items, unlisted_items)
-    dataset, source = dataset_of(folder, _as_read(recorded, origin.read, log), log, items)
-    source = replace(source, user=recorded.user, item=recorded.item, time=recorded.time, weight=recorded.weight)
+    dataset, source = dataset_of(folder, recorded, origin.read, log, items)
     split = SPLITS[origin.split.name](dataset, **origin.options)
     options: dict[str, Any] = {"method": method, "start": start.folders, "time_limit": limit}
     with keeping_run(out, resume=resume):
@@ -96,23 +94,6 @@ def _recorded(source: DataSource, items: str | None, unlisted: str | None) -> Da
     if source.items is None and items is None:
         raise InputError("--unlisted-items is for the item table; give one with --items, or leave the option out")
     return replace(source, unlisted=unlisted)
-
-
-def _as_read(source: DataSource, read: Mapping[str, str], log: str | None) -> DataSource:
-    """The source with the columns that the fit read, as far as the log has them: other names may have been added."""
-    from beamwood.data.files.layout import Layout
-    from beamwood.data.files.source import open_source
-
-    try:
-        with held_back():
-            there = open_source(source.log if log is None else log, Layout.of(source.separator, source.columns))
-            names = there.column_names
-    except InputError:
-        # The reading of the log says why.
-        return source
-    given = asdict(source)
-    known: dict[str, Any] = {role: name for role, name in read.items() if not given[role] and name in names}
-    return replace(source, **known)
 
 
 def _check_places(folder: str, out: str, *, overwrite: bool) -> None:
