@@ -8,6 +8,7 @@ import pytest
 
 from beamwood import read_log
 from beamwood.data import Dataset, describe_log
+from beamwood.data.kept_columns import kept_column
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.where import where_mask
@@ -30,6 +31,11 @@ def folder(tmp_path):
 
 def dataset(folder, *kept):
     return Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns=kept)
+
+
+def test_truth_values_are_words_or_numbers():
+    frame = pl.DataFrame({"item": range(7), "sale": ["true", "False", "1", "0", "1.0", "0.0", ""]})
+    assert kept_column(frame, "sale:truth").to_list() == [True, False, True, False, True, False, None]
 
 
 def test_columns_as_one_string_are_refused(folder):

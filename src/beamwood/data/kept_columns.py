@@ -33,7 +33,8 @@ _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
 }
 # Integers up to here are exact as float64.
 _EXACT = 2**53
-_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+# pandas converts integers to floats where one is missing.
+_TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
 
 def kept_name(wanted: str) -> str:
