@@ -77,8 +77,9 @@ def test_wrong_columns(names, message):
         fit_columns(FRAME, names)
 
 
-def test_text_numbers_are_read_as_kept_columns_are():
-    frame = pl.DataFrame({"price": ["21,5", " 20 ", "", None, "22,25"]})
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(["", " 20 ", "21,5", "22,25"])])
+def test_text_numbers_are_read_as_kept_columns_are(dtype):
+    frame = pl.DataFrame({"price": pl.Series(["21,5", " 20 ", "", None, "22,25"], dtype=dtype)})
     numbers = encode_columns(fit_columns(frame, ["price:number"]), frame).arrays["price"]
     plain = pl.DataFrame({"price": [21.5, 20, None, None, 22.25]})
     assert numbers.tolist() == encode_columns(fit_columns(plain, ["price"]), plain).arrays["price"].tolist()

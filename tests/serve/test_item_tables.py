@@ -63,6 +63,15 @@ def test_numbers_of_32_bits_are_shown_as_written(tmp_path):
     assert fields.of([0, 1], ["price"]) == [{"price": 5.1}, {"price": None}]
 
 
+def test_categories_are_numbers_where_the_fit_kept_numbers(tmp_path):
+    """As pandas may write text."""
+    pl.DataFrame({"item_id": [7], "price": pl.Series(["5,5"], dtype=pl.Categorical)}).write_parquet(
+        tmp_path / "items.parquet"
+    )
+    fields = ItemFields.read(tmp_path / "items.parquet", ITEMS, kept={"price": "number"})
+    assert fields.of([0], ["price"]) == [{"price": 5.5}]
+
+
 def test_text_ids_keep_leading_zeros(tmp_path):
     (tmp_path / "items.csv").write_text("item_id,title\n007,Bond\n7,Seven\n")
     fields = ItemFields.read(tmp_path / "items.csv", Vocabulary(pl.Series(["007", "7"])))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from beamwood.data.cells.decimals import pointed
-from beamwood.data.cells.labels import arrays_as_lists, inner_type, label_lists, unnamed
+from beamwood.data.cells.labels import arrays_as_lists, inner_type, label_lists, unnamed, without_categories
 from beamwood.errors import InputError, nearest
 from beamwood.types import ContextColumn, IndexArray
 from beamwood.words import counted
@@ -227,7 +227,8 @@ def _fit_vectors(name: str, series: pl.Series) -> FeatureColumn:
 
 def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDArray[np.float64]:
     """The numbers of a column, NaN where there is none. Errors: a value that is not a number."""
-    dtype, cells = series.dtype, unnamed(series)
+    cells = without_categories(unnamed(series))
+    dtype = cells.dtype
     if dtype.is_nested() or dtype in (pl.Duration, pl.Binary, pl.Object):
         raise InputError(f"column '{name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
     if written in ("date", "datetime") and dtype in (pl.Date, pl.Datetime):

@@ -9,7 +9,7 @@ import polars as pl
 
 from beamwood.data.cells.decimals import pointed
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
-from beamwood.data.cells.labels import unnamed
+from beamwood.data.cells.labels import unnamed, without_categories
 from beamwood.data.features import name_and_kind
 from beamwood.errors import InputError, nearest
 from beamwood.words import counted
@@ -79,6 +79,7 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
         return _as_whole(name, cells, frame["item"])
     if not kind:
         return cells
+    cells = without_categories(cells)
     if cells.dtype != pl.String and not _TYPED[kind](cells.dtype):
         raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
     if kind == "text":

@@ -8,10 +8,12 @@ import polars as pl
 
 from beamwood.errors import InputError
 
-__all__ = ["SEPARATOR", "arrays_as_lists", "inner_type", "label_lists", "unnamed"]
+__all__ = ["SEPARATOR", "TEXTS", "arrays_as_lists", "inner_type", "label_lists", "unnamed", "without_categories"]
 
 SEPARATOR = "|"
-_LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
+"""The types of text cells."""
+_LABELS = (*TEXTS, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
 
 
 def label_lists(series: pl.Series) -> pl.Series:
@@ -46,6 +48,11 @@ def arrays_as_lists(series: pl.Series) -> pl.Series:
 def unnamed(series: pl.Series) -> pl.Series:
     """The series without its name: some methods of a series select by name, and read "*" and "^u.*$" as patterns."""
     return series.alias("")
+
+
+def without_categories(series: pl.Series) -> pl.Series:
+    """The series, categories as the text that they are."""
+    return series.cast(pl.String) if series.dtype in TEXTS else series
 
 
 def inner_type(series: pl.Series) -> Any:

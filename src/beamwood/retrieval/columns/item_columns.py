@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.cells.decimals import as_float64
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
-from beamwood.data.cells.labels import label_lists
+from beamwood.data.cells.labels import TEXTS, label_lists
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.columns.number_column import NumberColumn
@@ -116,6 +116,6 @@ def _of_type(series: pl.Series) -> Column | None:
     if dtype in (pl.Date, pl.Datetime):
         values = series.cast(pl.Datetime("us")).to_physical().fill_null(0).to_numpy()
         return NumberColumn("time", values, present)
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
+    if dtype in TEXTS:
         return LabelColumn.of(series.cast(pl.String).reshape((-1, 1)).arr.to_list())
     return None

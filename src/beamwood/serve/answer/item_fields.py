@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.cells.decimals import as_float64
+from beamwood.data.cells.labels import TEXTS
 from beamwood.data.columns import find_column
 from beamwood.data.files.layout import OF_TABLES
 from beamwood.data.files.source import open_source, reading
@@ -66,7 +67,7 @@ class ItemFields:
         for name, kind in kept.items():
             dtype = None if name == column else frame.schema.get(name)
             # Vectors in any form, and others as text, would else be of another kind here.
-            if dtype is not None and (kind == "vector" or (kind in ("number", "truth", "time") and dtype == pl.String)):
+            if dtype is not None and (kind == "vector" or (kind in ("number", "truth", "time") and dtype in TEXTS)):
                 frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{kind}"))
         frame = frame.with_columns(
             as_float64(cell) for cell in frame if cell.dtype == pl.Float32 and cell.name != column
