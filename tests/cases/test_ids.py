@@ -50,6 +50,14 @@ def test_text_of_all_numbers_that_fit_is_read_as_numbers(dtype):
     assert items_of(["7", str(2**63 - 1), str(-(2**63))], dtype).frame["item"].to_list() == [7, 2**63 - 1, -(2**63)]
 
 
+def test_parts_with_and_without_ids_above_2_63_are_one_log(tmp_path):
+    """As two exports of a store may be."""
+    for name, item, dtype in (("a", 7, pl.Int64), ("b", 2**64 - 1, pl.UInt64)):
+        frame = pl.DataFrame({"user": [1, 2], "item": pl.Series([item] * 2, dtype=dtype)})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+    assert read_log(tmp_path).frame["item"].to_list() == [7, 7, 2**64 - 1, 2**64 - 1]
+
+
 @pytest.mark.parametrize("large", [str(2**63), str(-(2**63) - 1), "1" * 25])
 def test_text_of_a_number_that_does_not_fit_stays_text(large):
     log = items_of([*map(str, range(150)), large])

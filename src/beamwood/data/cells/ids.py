@@ -52,10 +52,11 @@ def id_expression(
 ) -> tuple[pl.Expr, tuple[str, ...]]:
     """The ids as an expression named `role`, and notes about them; `or_else`: the fix other than to fill missing ones.
 
-    Integers but UInt64 become Int64, and so does text where all of it is whole numbers that Int64 holds. Bytes are read
-    as text. Errors: null, empty or non-finite ids; floats that are inexact, with fractions or beyond 64 bits; text with
-    an exponent; bytes that are not UTF-8; text with a line break or a NUL byte in a text file; times finer than a
-    microsecond; types that are not ids.
+    Integers become Int64, but UInt64 stays, as which wider types are read where Int64 does not hold them. Text becomes
+    Int64, too, where all of it is whole numbers that it holds. Bytes are read as text. Errors: null, empty or
+    non-finite ids; floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are
+    not UTF-8; text with a line break or a NUL byte in a text file; times finer than a microsecond; types that are not
+    ids.
     """
     dtype, column = table.schema[name], table.column(name)
     if dtype in _TEXTS:
@@ -70,7 +71,10 @@ def id_expression(
         if dtype.is_float():
             _refuse_inexact(table, name, role)
     if dtype.is_float() or dtype.is_decimal() or dtype == pl.Int128:
-        narrow = column.cast(pl.Int64, strict=False)
+        narrow, unsigned = (column.cast(each, strict=False) for each in (pl.Int64, pl.UInt64))
+        # Polars joins parts with either type as 128 bits.
+        if count_of(table, narrow.is_null().sum()) and not count_of(table, unsigned.is_null().sum()):
+            return unsigned.alias(role), ()
         refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
         return narrow.alias(role), ()
     if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
