@@ -335,12 +335,13 @@ def test_a_missing_column_gets_a_suggestion_with_its_option(write, say, names, m
     assert "20 users" in say("fit", path, option, name.strip("'"))
 
 
-def test_a_misspelt_column_gets_a_suggestion(frame):
+@pytest.mark.parametrize("years", [(), ("2020", "2021")])
+def test_a_misspelt_column_gets_a_suggestion(frame, years):
     from beamwood.data import ColumnNames
 
     for given, meant in (("usr_id", "user_id"), ("USER_ID", "user_id"), ("UserId", "user_id")):
         with pytest.raises(InputError, match=f"no column '{given}' for the user.*did you mean --user-column '{meant}'"):
-            read_log(frame, columns=ColumnNames(user=given))
+            read_log(frame.with_columns(pl.lit(1).alias(year) for year in years), columns=ColumnNames(user=given))
 
 
 # The log's own split

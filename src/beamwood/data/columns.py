@@ -194,7 +194,9 @@ def find_column(
         if given not in there:
             like = _likeliest(given, there)
             meant = "" if like is None else f"; did you mean --{role}-column '{like}'?"
-            fix = header_hint(there) or f"; it has: {', '.join(there)}{meant}"
+            # A table of names may have columns of years, too.
+            hint = header_hint(there) if like is None or len(there) == 1 else ""
+            fix = hint or f"; it has: {', '.join(there)}{meant}"
             raise MissingColumnError(f"{source} has no column '{given}' for the {role}", fix)
         return given
     for group in (*ALIASES.get(role, ()), also):
