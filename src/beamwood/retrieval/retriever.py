@@ -231,7 +231,10 @@ class Retriever:
 
     @naming_arguments
     def without_items(self, items: Ids) -> Retriever:
-        """A copy without these items: they are in no answer, no filter and no known user's history."""
+        """A copy without these items: they are in no answer, no filter and no known user's history.
+
+        A further fit that starts from it follows its log, where they may still be.
+        """
         known = num_known(self.searcher)
         removed = self._known(as_list("items", items))
         if (removed >= known).any():

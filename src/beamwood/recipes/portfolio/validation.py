@@ -31,7 +31,7 @@ def without_test_users(split: Split) -> Split:
 
 
 class Validation:
-    """Measures searchers: by the metric `monitor`, one of `choose.MEASURED`, on at most `most` validation users, and
+    """Measures searchers: by the metric `monitor`, one of `MEASURED`, on at most `most` validation users, and
     the cost of answers.
     """
 
