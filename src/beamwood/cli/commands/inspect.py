@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
+_WIDTHS = "20,50,150,400"
+
 
 def inspect(
     folder: o.FittedFolder,
@@ -35,7 +37,7 @@ def inspect(
     widths: Annotated[
         o.Text,
         typer.Option(
-            "--widths", metavar="N,N", help="Beam widths to compare with exact search; 20,50,150,400 by default."
+            "--widths", metavar="N,N", help=f"Beam widths to compare with exact search; {_WIDTHS} by default."
         ),
     ] = None,
     log: o.MovedLog = None,
@@ -49,7 +51,7 @@ def inspect(
 
     if html is not None:
         check_page(html)
-    beam_widths = parse_widths("20,50,150,400" if widths is None else widths)
+    beam_widths = parse_widths(_WIDTHS if widths is None else widths)
     retriever = load(folder, method, verify=True)
     document = description(folder, retriever)
     report = page = None
