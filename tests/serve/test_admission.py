@@ -100,20 +100,36 @@ def test_one_caller_starts_per_round_and_few_run_at_a_time():
     async def main():
         one = Admission(1, max_wait=60.0)
         turns, lengths = Turns(one), []
-        for number in range(20):
+        for number in range(30):
             turns.come(number)
-        for _ in range(12):
+        for _ in range(20):
             lengths.append(len(turns.begun))
             await asyncio.sleep(0)
-        assert lengths == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 8]
-        assert (one.callers, one.before) == (8, 20)
+        assert lengths == [*range(1, 17), 16, 16, 16, 16]
+        assert (one.callers, one.before) == (16, 30)
         one.leave()
         one.leave()
-        assert len(turns.begun) == 8, "a ready answer does not wait for the next one"
+        assert len(turns.begun) == 16, "a ready answer does not wait for the next one"
         await asyncio.sleep(0)
-        assert turns.begun == list(range(9))
+        assert turns.begun == list(range(17))
         await asyncio.sleep(0)
-        assert turns.begun == list(range(10))
+        assert turns.begun == list(range(18))
+
+    asyncio.run(main())
+
+
+def test_several_callers_start_per_round_while_many_wait():
+    async def main():
+        one = Admission(1, max_wait=60.0)
+        turns, lengths = Turns(one), []
+        for number in range(40):
+            turns.come(number, gone=number == 2)
+        for _ in range(6):
+            lengths.append(len(turns.begun))
+            await asyncio.sleep(0)
+        assert lengths == [1, 5, 9, 10, 11, 12], "one at a time again once at most 32 wait"
+        assert turns.begun == [0, 1, *range(3, 14)]
+        assert one.callers == 13
 
     asyncio.run(main())
 
@@ -122,19 +138,19 @@ def test_a_caller_who_leaves_the_queue_is_skipped():
     async def main():
         one = Admission(1, max_wait=60.0)
         turns = Turns(one)
-        for number in range(9):
+        for number in range(17):
             turns.come(number)
             await asyncio.sleep(0)
-        for number in range(9, 13):
+        for number in range(17, 21):
             turns.come(number, gone=True)
-        turns.come(13)
+        turns.come(21)
         one.leave()
         one.leave()
         await asyncio.sleep(0)
-        assert turns.begun == [*range(9)]
+        assert turns.begun == [*range(17)]
         await asyncio.sleep(0)
-        assert turns.begun == [*range(9), 13]
-        assert (one.callers, one.before) == (8, 8)
+        assert turns.begun == [*range(17), 21]
+        assert (one.callers, one.before) == (16, 16)
 
     asyncio.run(main())
 
