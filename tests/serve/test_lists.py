@@ -46,3 +46,23 @@ def test_score(client, folder):
         assert [item["item"] for item in answer["items"]] == sorted(items, key=lambda item: -scores[item])
         assert answer["unknown_items"] == ["x"]
     assert post(client, "/v1/score", {"items": items}, 422)["error"]["field"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/recommend", {}), ("/v1/similar", {}), ("/v1/similar", {"by": "vectors"}), ("/v1/score", {"items": [0, 1]})],
+)
+def test_a_model_that_was_damaged_meanwhile_is_no_fault_of_the_request(path, body, tmp_path):
+    folder, retriever = saved(tmp_path / "model")
+    history = retriever.items.decode(np.arange(4))
+    who = {"items": history} if path == "/v1/similar" else {"history": history}
+    weights = retriever.searcher.weights.arrays()
+    with serving(folder) as client, (folder / "weights.safetensors").open("r+b") as file:
+        content = file.read()
+        for name in ("nodes", "similarity.vectors"):
+            file.seek(content.index(weights[name].tobytes()))
+            file.write(np.full(weights[name].size, np.nan, np.float32).tobytes())
+        file.flush()
+        error = post(client, path, who | body, 500)["error"]
+    assert error["code"] == "internal"
+    assert "a score is NaN or infinite" in error["message"]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.kernels.arrays import sound
 from beamwood.models.ops import unit
 from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.item_vectors import cosines, has_item_vectors, item_vectors, part_with
@@ -49,7 +50,7 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
     if by == "tree":
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
     mean = unit(item_vectors(searcher, items)).mean(axis=0)
-    scores, new = cosines(searcher, mean), np.arange(num_known(searcher), searcher.num_items)
+    scores, new = sound(cosines(searcher, mean)), np.arange(num_known(searcher), searcher.num_items)
     scores[new[~have_places(searcher, new)]] = NOWHERE
     return top_k(scores[None], k, excluded=excluded, allowed=options.allowed)
 

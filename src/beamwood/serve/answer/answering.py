@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.searchers.tree import LaterHits, TreeSearcher
 from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.explaining import explained
-from beamwood.serve.answer.filter_form import refused
+from beamwood.serve.answer.filter_form import refusing
 from beamwood.serve.answer.found import Found, FoundItems, answer_items, found_by_model, found_by_search, limits_new
 from beamwood.serve.answer.request_form import Asked, asked_of
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Answer, Recommend, Took
-from beamwood.serve.problems import Problem, check_time
+from beamwood.serve.problems import check_time
 from beamwood.serve.settings import Limits
 
 __all__ = ["Recommending", "recommended"]
@@ -67,7 +64,7 @@ class Recommending:
     def __call__(self, pressure: float) -> tuple[Answer, FoundItems]:
         """The answer to the body, and all items found."""
         began = time.perf_counter()
-        with _refusing(self.snapshot, self.body):
+        with refusing(self.snapshot, self.body.filter, self.body.promote):
             asked = asked_of(self.snapshot, self.body, self.kept, self.limits, pressure)
             found = found_by_search(self.snapshot, self.body, asked, self.limits, partial(check_time, self.deadline))
             return self._answered(asked, found, time.perf_counter() - began), found.items
@@ -78,7 +75,7 @@ class Recommending:
         snapshot, body = self.snapshot, self.body
         if body.dry_run or body.explain != "none" or not isinstance(snapshot.searcher, TreeSearcher):
             return None
-        with _refusing(snapshot, body):
+        with refusing(snapshot, body.filter, body.promote):
             asked = asked_of(snapshot, body, self.kept, self.limits, pressure)
             if asked.rules is not None or limits_new(snapshot, self.limits):
                 return None
@@ -93,7 +90,7 @@ class Recommending:
         began = time.perf_counter()
         assert self._asked is not None
         assert self._later is not None
-        with _refusing(self.snapshot, self.body):
+        with refusing(self.snapshot, self.body.filter, self.body.promote):
             found = found_by_model(self.snapshot, self._asked, self._later.hits())
             seconds = self._seconds + searched + time.perf_counter() - began
             return self._answered(self._asked, found, seconds), found.items
@@ -125,17 +122,3 @@ class Recommending:
             unknown_items=known.unknown_items,
             explain=whole,
         )
-
-
-@contextmanager
-def _refusing(snapshot: Snapshot, body: Recommend) -> Iterator[None]:
-    """A context in which errors of the package become refusals of the body."""
-    try:
-        yield
-    except ArtefactError as error:
-        raise Problem("internal", str(error)) from None
-    except InputError as error:
-        raise refused(error, snapshot, body.filter, body.promote) from None
-    except (RecursionError, OverflowError) as error:
-        message = f"the filter cannot be read ({error}); nest less, and give smaller numbers"
-        raise Problem("invalid_request", message, field="filter") from None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from beamwood.errors import InputError
+from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.retrieval.columns.where import where_mask
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Filter, Promote
 from beamwood.serve.problems import Problem, of_input
 
-__all__ = ["allowed_and_where", "conditions_of", "filter_name", "refused"]
+__all__ = ["allowed_and_where", "conditions_of", "filter_name", "refusing"]
 
 
 def filter_name(given: Filter) -> str:
@@ -43,7 +44,23 @@ def _parts(given: Filter) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def refused(error: InputError, snapshot: Snapshot, given: Filter | None, promote: Sequence[Promote] = ()) -> Problem:
+@contextmanager
+def refusing(snapshot: Snapshot, given: Filter | None, promote: Sequence[Promote] = ()) -> Iterator[None]:
+    """A context in which errors of the package become problems of a request with these filters; of a damaged model they
+    are the service's own.
+    """
+    try:
+        yield
+    except ArtefactError as error:
+        raise Problem("internal", str(error)) from None
+    except InputError as error:
+        raise _refused(error, snapshot, given, promote) from None
+    except (RecursionError, OverflowError) as error:
+        message = f"the filter cannot be read ({error}); nest less, and give smaller numbers"
+        raise Problem("invalid_request", message, field="filter") from None
+
+
+def _refused(error: InputError, snapshot: Snapshot, given: Filter | None, promote: Sequence[Promote]) -> Problem:
     """The problem of a refusal by the core; the field is that of the condition which is refused, if one is."""
     problem = of_input(error)
     for field, where in conditions_of(given, promote).items():

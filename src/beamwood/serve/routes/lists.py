@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
+from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels.arrays import sound
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, check_needs, known_of
-from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, refused
-from beamwood.serve.answer.found import sources_of
+from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, refusing
+from beamwood.serve.answer.found import FoundItems, answer_items, sources_of
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.limited import check_filters
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids, without_index
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
-from beamwood.serve.messages import Item, ListAnswer, Score, Similar
+from beamwood.serve.messages import ListAnswer, Score, Similar
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
@@ -28,7 +29,8 @@ from beamwood.types import ItemLists, SearchOptions
 
 __all__ = ["routes"]
 
-Found = tuple[NDArray[np.int32], NDArray[np.float32], list[Any]]
+# Indices best first, their scores, and the unknown ids.
+_Ordered = tuple[NDArray[np.int32], NDArray[np.float32], list[Any]]
 
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
@@ -48,7 +50,8 @@ async def _similar(call: Call) -> ListAnswer:
     asked = [body.item] if body.items is None else body.items
     _check_length(asked, limits)
     check_filters(body.filter, limits)
-    return await _answer(call, functools.partial(_like, call.snapshot, body, asked, limits))
+    snapshot = call.snapshot
+    return await _answer(call, snapshot, functools.partial(_like, snapshot, body, asked, limits))
 
 
 async def _score(call: Call) -> ListAnswer:
@@ -57,7 +60,7 @@ async def _score(call: Call) -> ListAnswer:
     _check_length(body.items, limits)
     snapshot, arm = call.service.experiments.chosen(owner_of(body), call.snapshot)
     kept = await call.service.histories.kept(snapshot, body)
-    answer = await _answer(call, functools.partial(_ordered, snapshot, body, kept))
+    answer = await _answer(call, snapshot, functools.partial(_ordered, snapshot, body, kept))
     answer.stale_history = kept.stale
     if arm is not None:
         answer.arm = call.noted["arm"] = arm
@@ -69,34 +72,24 @@ def _check_length(items: Sequence[Any], limits: Limits) -> None:
         raise Problem("invalid_request", f"items has {len(items)} ids; give 1 to {limits.k}", field="items")
 
 
-async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
-    snapshot, body = work.args[0], call.body
+async def _answer(call: Call, snapshot: Snapshot, order: Callable[[], _Ordered]) -> ListAnswer:
+    body = call.body
     snapshot.fields.checked(body.fields)
 
-    def run(pressure: float) -> ListAnswer:  # noqa: ARG001
-        try:
-            indices, scores, unknown = work()
-        except InputError as error:
-            raise refused(error, snapshot, body.filter if isinstance(body, Similar) else None) from None
-        except (RecursionError, OverflowError) as error:
-            raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
-        ids, sources = told_ids(snapshot.names.items, indices), sources_of(snapshot, indices, scores)
-        items = [
-            Item(item, score, rank, source)  # type: ignore[arg-type]
-            for rank, (item, score, source) in enumerate(zip(ids, scores.tolist(), sources, strict=True), start=1)
-        ]
-        if body.fields:
-            for item, fields in zip(items, snapshot.fields.of(indices, body.fields), strict=True):
-                item.fields = fields
+    def work(pressure: float) -> ListAnswer:  # noqa: ARG001
+        with refusing(snapshot, body.filter if isinstance(body, Similar) else None):
+            indices, scores, unknown = order()
+            sources = sources_of(snapshot, indices, sound(scores))
+        found = FoundItems(indices.tolist(), scores.tolist(), sources, [None] * len(indices))
         return ListAnswer(
             request_id=call.request_id,
             model=snapshot.model,
             snapshot=snapshot.number,
-            items=items,
+            items=answer_items(snapshot, found, len(indices), body.fields),
             unknown_items=unknown,
         )
 
-    ran = await call.run(run, deadline=call.deadline(body.deadline_ms), priority=Priority.CALLER)
+    ran = await call.run(work, deadline=call.deadline(body.deadline_ms), priority=Priority.CALLER)
     answer: ListAnswer = ran.value
     _note_for_log(call, body, answer)
     return answer
@@ -114,7 +107,7 @@ def _note_for_log(call: Call, body: Similar | Score, answer: ListAnswer) -> None
         noted["filter"] = filter_name(body.filter)
 
 
-def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> Found:
+def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> _Ordered:
     places = indices_of(snapshot.names.items, asked)
     unknown, known = without_index(asked, places), places[places >= 0]
     if len(known) == 0:
@@ -125,13 +118,15 @@ def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limit
     options = SearchOptions(allowed=None if prepared is None else prepared.mask, prepared=prepared)
     try:
         hits = similar_items(snapshot.searcher, known, min(body.k, snapshot.num_items), options, by=body.by)
+    except ArtefactError:
+        raise
     except InputError as error:
         raise Problem("invalid_request", str(error), field="by") from None
     there = hits.items[0] >= 0
     return hits.items[0][there], hits.scores[0][there], unknown
 
 
-def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
+def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> _Ordered:
     known = known_of(snapshot, body, kept)
     places = indices_of(snapshot.names.items, body.items)
     unknown, own = without_index(body.items, places), np.unique(places[places >= 0])
