@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 import beamwood
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
@@ -16,8 +18,9 @@ from beamwood.serve.http.begun import Begun
 from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.upkeep import cancel_all, upkeep
-from served import saved
+from served import recommend, saved, serving
 
 
 def scope_of(path):
@@ -238,3 +241,19 @@ def test_maintenance_survives_failures_and_ends(tmp_path, capsys):
     service.close()
     assert calls.count("begun") == 2
     assert "ZeroDivisionError: here" in capsys.readouterr().err
+
+
+def test_a_failure_of_the_last_upkeep_loses_no_answers(tmp_path, monkeypatch):
+    folder, retriever = saved(tmp_path / "model")
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr(store, "close", lambda: None)
+
+    async def wrong():
+        raise ZeroDivisionError("here")
+
+    with suppress(ZeroDivisionError), serving(folder) as client:
+        client.service.first_events.finish = wrong
+        name = recommend(client, {"history": retriever.items.decode(np.arange(3))})["request_id"]
+    assert client.service.closed
+    assert [*store.noted([name])] == [name]

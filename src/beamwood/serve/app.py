@@ -68,9 +68,11 @@ def build_app(service: Service) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> Any:  # noqa: ARG001
-        async with upkeep(service):
-            yield
-        await close_in_time(service)
+        try:
+            async with upkeep(service):
+                yield
+        finally:
+            await close_in_time(service)
 
     endpoints = [(route, Endpoint(service, route)) for route in routes_of(service)]
     routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]
