@@ -101,7 +101,7 @@ def test_histories_are_stored_next_to_the_folder(folder, monkeypatch, given, the
     (root / "link").unlink(missing_ok=True)
     (root / "link").symlink_to(folder[0])
     seen = []
-    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings) or 0)
+    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings))
     monkeypatch.chdir(root / there)
     assert main(["serve", given.format(root.name)]) == 0
     assert main(["serve", given.format(root.name), "--keep-answers", "2h"]) == 0

@@ -55,8 +55,8 @@ def check_binding(settings: ServeSettings) -> None:
         )
 
 
-def serve(folder: str, settings: ServeSettings) -> int:
-    """Serve a folder until a signal; returns the exit code: 0, or 2 where it cannot be served.
+def serve(folder: str, settings: ServeSettings) -> None:
+    """Serve a folder until a signal.
 
     SIGTERM and SIGINT: readiness ends, requests are accepted for `drain` seconds more and finished within `grace`; a
     second signal ends at once, and so does the first one before the model is loaded. SIGHUP reloads tokens, and the
@@ -75,15 +75,14 @@ def serve(folder: str, settings: ServeSettings) -> int:
     running = _Running(service, Path(folder), bound)
     try:
         with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
-            code = runner.run(running.run())
+            runner.run(running.run())
             if service.models.opening:
                 # A thread that reads a model cannot be stopped, and would be waited for.
-                os._exit(code)
+                os._exit(0)
         if not service.closed:
             # So would one that waits for a store.
             service.log.close()
-            os._exit(code)
-        return code
+            os._exit(0)
     finally:
         gc.unfreeze()
 
@@ -146,8 +145,8 @@ class _Running:
             )
         )
 
-    async def run(self) -> int:
-        """Run until the end."""
+    async def run(self) -> None:
+        """Run until the end. Errors: the one that kept the first model from being loaded."""
         loop = asyncio.get_running_loop()
         if sys.platform == "win32":  # whose loops take no signals, and which has no third one
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,7 +163,6 @@ class _Running:
         await cancel_all(self.tasks)
         if self.error is not None:
             raise self.error
-        return 0
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -189,9 +189,7 @@ def serve(
         return
     # The store's path is derived from the folder, so its existence is checked first.
     read_artefact(folder, kind="retriever", verify=False)
-    code = run(folder, settings)
-    if code:
-        raise typer.Exit(code)
+    run(folder, settings)
 
 
 def _settings(
