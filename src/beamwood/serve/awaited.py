@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["leave", "settle"]
+from beamwood.serve.problems import late
+
+__all__ = ["expire", "leave", "settle"]
 
 
 def settle(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
@@ -16,6 +18,11 @@ def settle(future: asyncio.Future[Any], value: Any = None, error: BaseException 
         future.set_result(value)
     else:
         future.set_exception(error)
+
+
+def expire(future: asyncio.Future[Any]) -> None:
+    """Set the error of a deadline that has passed, as `settle`."""
+    settle(future, error=late())
 
 
 def leave(future: asyncio.Future[Any]) -> None:

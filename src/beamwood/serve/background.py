@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from beamwood.kernels.dispatch import native
-from beamwood.serve.awaited import leave, settle
-from beamwood.serve.problems import late
+from beamwood.serve.awaited import expire, leave, settle
 
 __all__ = ["Background"]
 
@@ -64,7 +63,7 @@ class Background:
         seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST)
         self._threads.submit(task, seconds)
         ended = self._waiting[task] = loop.create_future()
-        timer = loop.call_later(seconds, _expire, ended)
+        timer = loop.call_later(seconds, expire, ended)
         try:
             await ended
         except BaseException:
@@ -80,7 +79,7 @@ class Background:
         for task in self._threads.ended():
             ended = self._waiting.pop(task)
             if not task.ran:
-                _expire(ended)
+                expire(ended)
             else:
                 settle(ended)
 
@@ -91,7 +90,3 @@ class Background:
         self._threads.close()
         for end in (self._read, self._write):
             os.close(end)
-
-
-def _expire(ended: asyncio.Future[None]) -> None:
-    settle(ended, error=late())

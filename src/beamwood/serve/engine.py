@@ -25,7 +25,7 @@ from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from beamwood.serve.admission import overloaded
-from beamwood.serve.awaited import leave, settle
+from beamwood.serve.awaited import expire, leave, settle
 from beamwood.serve.background import Background
 from beamwood.serve.problems import late
 
@@ -84,9 +84,9 @@ class InSteps(Protocol[T_co]):
 
 
 class _Ticket:
-    """A waiting search."""
+    """A waiting search; its `future` is done once nobody waits for it any more."""
 
-    __slots__ = ("brief", "deadline", "entered", "future", "gone", "loop", "pressure", "work")
+    __slots__ = ("brief", "deadline", "entered", "future", "loop", "pressure", "work")
 
     def __init__(
         self,
@@ -101,7 +101,6 @@ class _Ticket:
         self.brief = brief
         self.work, self.loop, self.entered, self.deadline, self.pressure = work, loop, entered, deadline, pressure
         self.future: asyncio.Future[Any] = loop.create_future()
-        self.gone = False
 
 
 # A served ticket, and its result or error.
@@ -206,7 +205,7 @@ class Engine:
             raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
         loop, now = asyncio.get_running_loop(), time.monotonic()
         ticket = _Ticket(work, loop, now, deadline, pressure, brief=brief)
-        timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
+        timer = loop.call_later(max(0.0, deadline - now), expire, ticket.future)
         self._queues[priority].append(ticket)
         self._permits.put(True)
         self.long += not brief
@@ -215,7 +214,6 @@ class Engine:
             return ran
         finally:
             self.long -= not brief
-            ticket.gone = True
             leave(ticket.future)
             timer.cancel()
 
@@ -253,7 +251,7 @@ class Engine:
 
     def _serve(self, ticket: _Ticket, ended: list[_Ended]) -> None:
         began = time.monotonic()
-        if ticket.gone or ticket.deadline <= began:
+        if ticket.future.done() or ticket.deadline <= began:
             self.expired += 1
             return
         with self._count:
@@ -302,8 +300,3 @@ def _tell(ended: list[_Ended]) -> None:
 def _deliver(ended: tuple[_Ended, ...]) -> None:
     for ticket, ran, error in ended:
         settle(ticket.future, ran, error)
-
-
-def _expire(ticket: _Ticket) -> None:
-    ticket.gone = True
-    settle(ticket.future, error=late())
