@@ -89,7 +89,7 @@ class Endpoint:
         """The response to a request that is refused unread, which is counted and logged."""
         call, _ = self.call(headers)
         self._finished(call, problem.status, problem.code)
-        return response_of(call, Failures(problem.failure(call.request_id)), problem.status)
+        return response_of(call, Failures(problem.failure(call.request_id)))
 
     def left(self, headers: Sequence[tuple[bytes, bytes]], came: float) -> None:
         """Count and log a request whose client left before its turn."""
@@ -99,12 +99,12 @@ class Endpoint:
         self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None = None
     ) -> Response | None:
         """The response, None if the client left; `content`: the body, if already read."""
-        service, status = self.service, 200
+        service = self.service
         service.in_flight += 1
         try:
             answer = await self._answer(call, headers, query, content)
         except Problem as problem:
-            answer, status = Failures(problem.failure(call.request_id)), problem.status
+            answer = Failures(problem.failure(call.request_id))
         except asyncio.CancelledError:
             if call.has_left:
                 self._finished(call, 499, "client_gone")
@@ -113,21 +113,20 @@ class Endpoint:
             if why is None:
                 raise
             # The process ends without waiting for it.
-            refusal = Problem("not_ready", why, retry_after_ms=1000)
-            answer, status = Failures(refusal.failure(call.request_id)), refusal.status
+            answer = Failures(Problem("not_ready", why, retry_after_ms=1000).failure(call.request_id))
         except Exception as error:
             print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
             fault = Problem("internal", "an internal error of the service; report the request_id to its operator")
-            answer, status = Failures(fault.failure(call.request_id)), fault.status
+            answer = Failures(fault.failure(call.request_id))
         finally:
             service.in_flight -= 1
             if call.watcher is not None:
                 call.watcher.cancel()
         encoding = time.monotonic()
         if self.route.is_long:
-            response = await asyncio.to_thread(response_of, call, answer, status)
+            response = await asyncio.to_thread(response_of, call, answer)
         else:
-            response = response_of(call, answer, status)
+            response = response_of(call, answer)
         call.stages["encode"] = time.monotonic() - encoding
         return response
 

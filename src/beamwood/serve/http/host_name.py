@@ -12,16 +12,15 @@ __all__ = ["check_host"]
 _OF_NO_PAGE = re.compile(rb"(?:[^.]*|[\d.]+|\[[\da-f:.]*\]|.*\.localhost)(?::\d*)?", re.IGNORECASE)
 
 
-def check_host(host: bytes) -> Problem | None:
-    """The refusal of a name that a page may have directed to this machine (DNS rebinding), None for any other.
+def check_host(host: bytes) -> None:
+    """Errors: `Problem` on a name that a page may have directed to this machine (DNS rebinding).
 
     To the browser its requests are of that page's own origin, so that nothing else keeps it from the answers.
     """
-    if _OF_NO_PAGE.fullmatch(host) is not None:
-        return None
-    name = host.decode("latin-1")
-    return Problem(
-        "invalid_http",
-        f"without tokens this service answers as localhost alone, not as {name!a}; ask by its address, or serve with "
-        "--tokens, or with --insecure behind a proxy",
-    )
+    if _OF_NO_PAGE.fullmatch(host) is None:
+        name = host.decode("latin-1")
+        raise Problem(
+            "invalid_http",
+            f"without tokens this service answers as localhost alone, not as {name!a}; ask by its address, or serve "
+            "with --tokens, or with --insecure behind a proxy",
+        )

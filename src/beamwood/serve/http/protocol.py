@@ -34,10 +34,6 @@ _LAST_SECONDS = 2.0
 _AROUND = len(b": \r\n")
 
 
-class _BadHead(Exception):
-    """The headers of a request are refused, with a `Problem`."""
-
-
 class _Served(HttpToolsProtocol):
     """One connection."""
 
@@ -182,7 +178,7 @@ class _Served(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _check_head(self) -> None:
-        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, has no host or a remote one.
+        """Errors: `Problem`, which ends the parsing, where a whole head is too long, has no host or a remote one.
 
         Also where it encodes the body in another way than by chunks (RFC 9112).
         """
@@ -191,18 +187,18 @@ class _Served(HttpToolsProtocol):
         if self._head_bytes + len(self._read) > most:
             size = len(self.url) + sum(len(name) + len(value) + _AROUND for name, value in self.headers)
             if size > most:
-                raise _BadHead(self._too_long())
+                raise self._too_long()
         has_host = self.parser.get_http_version() != "1.1"
         for name, value in self.headers:
             if name == b"host":
                 has_host = True
-                if self.checks_host and (problem := check_host(value)):
-                    raise _BadHead(problem)
+                if self.checks_host:
+                    check_host(value)
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 message = "the body is encoded for its transfer; send it with a content-length, or in chunks alone"
-                raise _BadHead(Problem("invalid_http", message))
+                raise Problem("invalid_http", message)
         if not has_host:
-            raise _BadHead(Problem("invalid_http", "the header 'host' is missing; HTTP/1.1 needs one"))
+            raise Problem("invalid_http", "the header 'host' is missing; HTTP/1.1 needs one")
 
     def _too_long(self) -> Problem:
         most = self.service.settings.limits.header_bytes
@@ -212,8 +208,8 @@ class _Served(HttpToolsProtocol):
         """Refuse what the parser cannot read, which uvicorn would do as text."""
         error = sys.exc_info()[1]
         problem = Problem("invalid_http", "this is not valid HTTP/1.1; correct the request, and send it without TLS")
-        if error is not None and isinstance(error.__context__, _BadHead):
-            problem = error.__context__.args[0]
+        if error is not None and isinstance(error.__context__, Problem):
+            problem = error.__context__
         self._refuse(problem)
 
     def _refuse(self, problem: Problem) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from beamwood.serve.http.route import Call, Plain
-from beamwood.serve.problems import Failures
+from beamwood.serve.problems import STATUS, Failures
 
 __all__ = ["PAGE_POLICY", "Response", "response_of"]
 
@@ -22,7 +22,7 @@ PAGE_POLICY = (
 _ENCODER = msgspec.json.Encoder()
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 _OF_DATA = [*_ALWAYS, (b"content-type", b"application/json"), (b"content-security-policy", b"default-src 'none'")]
-_STATUS = {each.value: b"HTTP/1.1 %d %s" % (each, each.phrase.encode()) for each in HTTPStatus}
+_STATUS_LINES = {each.value: b"HTTP/1.1 %d %s" % (each, each.phrase.encode()) for each in HTTPStatus}
 
 
 class Response(NamedTuple):
@@ -35,15 +35,15 @@ class Response(NamedTuple):
 
     def whole(self, more: Iterable[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
         """The serialised HTTP response, with further headers."""
-        lines = [_STATUS[self.status], *(b"%s: %s" % each for each in (*more, *self.headers))]
+        lines = [_STATUS_LINES[self.status], *(b"%s: %s" % each for each in (*more, *self.headers))]
         if not keep_alive:
             lines.append(b"connection: close")
         return b"\r\n".join([*lines, b"", self.content])
 
 
-def response_of(call: Call, answer: Any, status: int) -> Response:
+def response_of(call: Call, answer: Any) -> Response:
     """The response of an answer: a struct, a `Plain`, or `Failures`."""
-    code = None
+    status, code = 200, None
     if isinstance(answer, Plain):
         content, status = answer.content, answer.status
         headers = [*_ALWAYS, (b"content-type", answer.media_type.encode())]
@@ -54,6 +54,7 @@ def response_of(call: Call, answer: Any, status: int) -> Response:
         content, headers = _ENCODER.encode(answer), [*_OF_DATA]
     if isinstance(answer, Failures):
         code = answer.error.code
+        status = STATUS[code]
         if answer.error.retry_after_ms is not None:
             headers.append((b"retry-after", str(-(-answer.error.retry_after_ms // 1000)).encode()))
         if code == "slow_body":
