@@ -156,7 +156,7 @@ class Loader:
             if not found[1]:
                 failed += 1
             else:
-                shares.append(len(found[0] & found[1]) / max(len(found[0]), 1))
+                shares.append(len(found[0] & found[1]) / len(found[0]))
         return failed + len(shares), failed, round(math.fsum(shares) / len(shares), 4) if shares else None
 
     async def _of_users(self, snapshot: Snapshot, fresh: Snapshot) -> list[Recommend]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -18,7 +16,7 @@ from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Answer, Recommend, Took
 from beamwood.serve.problems import Problem
 
-__all__ = ["Rest", "cursor_of", "next_page", "rest_asked", "rest_of", "with_cursor"]
+__all__ = ["Rest", "add_cursor", "cursor_of", "next_page", "rest_asked", "rest_of"]
 
 _SIGNED = 16
 _BESIDE = ("cursor", "k", "fields", "pages", "deadline_ms")
@@ -56,7 +54,7 @@ class Rest(Struct, array_like=True):
         )
 
 
-def with_cursor(
+def add_cursor(
     answer: Answer,
     found: FoundItems,
     snapshot: Snapshot,
@@ -66,8 +64,8 @@ def with_cursor(
     shown: int = 0,
     owner: str | None = None,
     erased: float | None = None,
-) -> Answer:
-    """The answer, with a cursor for the items after its first `count`, if any; `owner` and `erased` as of `Rest`."""
+) -> None:
+    """Give the answer a cursor for the items after its first `count`, if any; `owner` and `erased` as of `Rest`."""
     if len(found.items) > count:
         promotions = found.promotions[count:]
         rest = Rest(
@@ -85,7 +83,6 @@ def with_cursor(
             erased,
         )
         answer.cursor = cursor_of(rest, secret)
-    return answer
 
 
 def rest_asked(body: Recommend, secret: bytes) -> Rest:
@@ -124,8 +121,8 @@ def next_page(
         items=answer_items(snapshot, found, body.k, body.fields, shown=rest.shown),
         unknown_items=[],
     )
-    more = partial(with_cursor, owner=rest.owner, erased=rest.erased)
-    return more(answer, found, snapshot, secret, count=body.k, shown=rest.shown), snapshot
+    add_cursor(answer, found, snapshot, secret, count=body.k, shown=rest.shown, owner=rest.owner, erased=rest.erased)
+    return answer, snapshot
 
 
 def cursor_of(rest: Rest, secret: bytes) -> str:
@@ -144,7 +141,7 @@ def rest_of(cursor: str, secret: bytes) -> Rest:
     )
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         content = b""
     if len(content) <= _SIGNED:
         raise Problem("invalid_request", f"this is no cursor; {again}", field="cursor")

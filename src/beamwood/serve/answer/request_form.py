@@ -90,7 +90,7 @@ def _request(
     ]
     needs = snapshot.needs
     check_needs(needs, body)
-    asked = [known.user] if needs.users and (known.user is not None or body.user is not None) else None
+    asked = [known.user] if needs.users and body.user is not None else None
     context = None if body.context is None else {name: [value] for name, value in body.context.items()}
     history = ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history)
     return Request(

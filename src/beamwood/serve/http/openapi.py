@@ -35,8 +35,7 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
     by_struct = dict(zip([*structs, Failures], schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in told:
-        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, by_struct)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_struct)
     codes = ", ".join(f"{code} ({status})" for code, status in STATUS.items())
     return {
         "openapi": "3.1.0",
@@ -58,7 +57,7 @@ def _operation(route: Route, by_struct: dict[Any, Any]) -> dict[str, Any]:
     if route.answer is not None:
         answer["content"] = {"application/json": {"schema": by_struct[route.answer]}}
     wrong = {"description": "An error", "content": {"application/json": {"schema": by_struct[Failures]}}}
-    statuses = [*_WHEN.get(route.method, ()), *_ALWAYS, *(_WITH_TOKEN if route.scope is not None else ())]
+    statuses = [*_WHEN[route.method], *_ALWAYS, *(_WITH_TOKEN if route.scope is not None else ())]
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": re.sub(r"\W+", "_", f"{route.method} {route.path}").strip("_").lower(),
@@ -71,7 +70,7 @@ def _operation(route: Route, by_struct: dict[Any, Any]) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": by_struct[route.body]}},
         }
-    places = re.findall(r"\{(\w+)(?::\w+)?\}", route.path)
+    places = re.findall(r"\{(\w+)\}", route.path)
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in places] + [
         {"name": name, "in": "query", "required": False, "description": said, "schema": {"type": "string"}}
         for name, said in route.query.items()

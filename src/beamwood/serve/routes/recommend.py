@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 
 from beamwood.serve.answer.answering import Recommending
 from beamwood.serve.answer.asking import check_asking
-from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
+from beamwood.serve.answer.cursor import add_cursor, next_page, rest_asked
 from beamwood.serve.answer.filter_form import filter_name
 from beamwood.serve.answer.found import FoundItems
 from beamwood.serve.answer.kept import owner_of
@@ -87,8 +86,8 @@ async def answer_one(
     service.outcomes.note(snapshot, body, answer, kept.tombstone, experiment=experiment)
     if body.pages:
         owner = owner_of(body)
-        more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
-        more(answer, found, snapshot, service.secret, count=body.k)
+        name = None if owner is None else owner_text(owner)
+        add_cursor(answer, found, snapshot, service.secret, count=body.k, owner=name, erased=kept.tombstone)
     took, stages = answer.took_ms, call.stages
     stages["store"] = stages.get("store", 0.0) + stored
     if took.rank > 0:
