@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from beamwood.serve.store.event import id_text, owner_text, read_id, read_owner
+from beamwood.serve.store.event import id_text, read_id, read_owner
 from beamwood.serve.store.protocol import Answered
 
-__all__ = ["answer_text", "owner_or_nobody", "read_answer"]
+__all__ = ["answer_text", "read_answer"]
 
 
 def answer_text(answer: Answered) -> str:
@@ -20,8 +20,3 @@ def read_answer(request_id: str, owner: str | None, time: float, group: str, bod
     items, text = json.loads(body)
     who = None if owner is None else read_owner(owner)
     return Answered(request_id, who, float(time), group, tuple(read_id(item) for item in items), text)
-
-
-def owner_or_nobody(answer: Answered) -> str:
-    """The owner as text, empty if unknown."""
-    return "" if answer.owner is None else owner_text(answer.owner)

@@ -67,7 +67,7 @@ class PostgresStore(SqlStore):
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._readers, self._open = Readers(lambda: self._connected(autocommit=True)), True
+        self._readers = Readers(lambda: self._connected(autocommit=True))
         self._options = _options_of(url)
         try:
             self._connection = self._connected()
@@ -146,10 +146,7 @@ class PostgresStore(SqlStore):
         return {bytes(identity): bytes(content) for identity, content in cursor.fetchall()}
 
     def close(self) -> None:
-        if not self._open:
-            return
         self._writer.close()
-        self._open = False
         self._connection.close()
         self._readers.close()
 

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from beamwood.errors import InputError
-from beamwood.serve.store.answer_text import answer_text, owner_or_nobody, read_answer
+from beamwood.serve.store.answer_text import answer_text, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter
 from beamwood.serve.store.protocol import (
@@ -227,7 +227,8 @@ class RedisStore:
                     body = json.dumps([each.time, each.group, answer_text(each)])
                     tally = json.dumps([each.group, "answers"])
                     erased = "" if each.erased is None else repr(each.erased)
-                    about = each.request_id, owner_or_nobody(each), erased, body, keep, tally
+                    owner = "" if each.owner is None else owner_text(each.owner)
+                    about = each.request_id, owner, erased, body, keep, tally
                     self._run("note", *about, client=pipe)
                 pipe.execute()
 
@@ -284,7 +285,7 @@ def _parts(event: Event) -> tuple[Any, ...]:
 def _record(owner: str, member: bytes, time: float) -> Record:
     item, kind, weight, request_id = json.loads(member[_SEQ_DIGITS + _IDENTITY :])
     seq = int(member[:_SEQ_DIGITS])
-    return Record(seq, Event(read_owner(owner), read_id(item), float(time), kind, weight, None, request_id))
+    return Record(seq, Event(read_owner(owner), read_id(item), time, kind, weight, None, request_id))
 
 
 def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+from beamwood.blocks import slices
 from beamwood.serve.store.answer_text import answer_text, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
@@ -25,9 +26,10 @@ from beamwood.serve.store.protocol import (
     later_tombstone,
 )
 
-__all__ = ["TABLES", "Cursor", "SqlStore"]
+__all__ = ["TABLES", "Cursor", "SqlStore", "in_portions"]
 
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
 _ALL = 2**31 - 1
 _COLUMNS = "owner, time, item, type, weight, request_id, identity, content"
 _INSERT = f"insert into beamwood_events ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -65,7 +67,8 @@ delete from beamwood_spent where identity in (
 """
 # Rows that a transaction of `compact` deletes, as writes wait for it, its owners, and the seconds of a call.
 _AT_ONCE, _OWNERS_AT_ONCE, _LONGEST = 2000, 20, 5.0
-_MOST_PARAMETERS = 500
+# Values that a statement lists.
+_PORTION = 500
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = f"""
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
@@ -283,8 +286,7 @@ class SqlStore(ABC):
 
     def noted(self, request_ids: Sequence[str]) -> Mapping[str, Answered]:
         found: dict[str, Answered] = {}
-        for start in range(0, len(request_ids), _MOST_PARAMETERS):
-            some = request_ids[start : start + _MOST_PARAMETERS]
+        for some in in_portions(request_ids):
             rows = self._read(_NOTED.format(names=", ".join("?" * len(some))), some)
             found |= {row[0]: read_answer(*row) for row in rows}
         return found
@@ -292,8 +294,7 @@ class SqlStore(ABC):
     def hit(self, request_ids: Sequence[str]) -> set[str]:
         def work(cursor: Cursor) -> set[str]:
             groups: dict[str, str] = {}
-            for start in range(0, len(request_ids), _MOST_PARAMETERS):
-                some = request_ids[start : start + _MOST_PARAMETERS]
+            for some in in_portions(request_ids):
                 first = f"hit = 0 and request_id in ({', '.join('?' * len(some))})"
                 cursor.execute(f"select request_id, category from beamwood_answers where {first}", some)
                 groups |= dict(cursor.fetchall())
@@ -310,6 +311,11 @@ class SqlStore(ABC):
     def tallies(self) -> Mapping[tuple[str, str], int]:
         rows = self._read("select category, name, count from beamwood_tallies")
         return {(group, name): count for group, name, count in rows}
+
+
+def in_portions(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
+    """The values in parts, of which each fits into a statement."""
+    return (values[part] for part in slices(len(values), _PORTION))
 
 
 def _after_gone(cursor: Cursor, owner: Owner, now: float) -> float:

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from beamwood.errors import InputError
 from beamwood.serve.store.protocol import Retention, StoreUnavailable
 from beamwood.serve.store.readers import Readers
-from beamwood.serve.store.sql import TABLES, Cursor, SqlStore
+from beamwood.serve.store.sql import TABLES, Cursor, SqlStore, in_portions
 from beamwood.system import hold_file
 
 __all__ = ["SqliteStore"]
 
 _Result = TypeVar("_Result")
+# The last number of an owner is read with each history, by the index `beamwood_events_number`: SQLite ends each of its
+# entries with the number of the row, seq.
 _SCHEMA = """
 create table if not exists beamwood_events (
   seq integer primary key autoincrement, owner text not null, time real not null, item text not null,
@@ -30,8 +32,6 @@ create table if not exists beamwood_spent (
 create index if not exists beamwood_spent_owner on beamwood_spent (owner);
 create index if not exists beamwood_spent_time on beamwood_spent (time);
 """
-# The last number of an owner is read with each history. SQLite ends each entry of an index with the row's number, seq.
-_MOST_PARAMETERS = 500
 
 
 class SqliteStore(SqlStore):
@@ -54,7 +54,7 @@ class SqliteStore(SqlStore):
             raise InputError(f"{path} is for its owner alone, as it contains histories; run this as the service's user")
         if not os.path.isdir(self._path.parent):
             raise InputError(f"the folder of {path} does not exist; create it, or give another file")
-        self._readers, self._open = Readers(lambda: self._connected("ro")), True
+        self._readers = Readers(lambda: self._connected("ro"))
         if not read_only:
             self._lock_file = _locked(self._path)
             _made_private(self._path)
@@ -120,8 +120,7 @@ class SqliteStore(SqlStore):
 
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        for start in range(0, len(identities), _MOST_PARAMETERS):
-            some = identities[start : start + _MOST_PARAMETERS]
+        for some in in_portions(identities):
             marks = ", ".join("?" * len(some))
             for table in ("events", "spent"):
                 cursor.execute(f"select identity, content from beamwood_{table} where identity in ({marks})", some)
@@ -136,10 +135,7 @@ class SqliteStore(SqlStore):
         return gone
 
     def close(self) -> None:
-        if not self._open:
-            return
         self._writer.close()
-        self._open = False
         self._connection.close()
         self._readers.close()
         self._unlock()
