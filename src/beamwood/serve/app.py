@@ -22,10 +22,10 @@ from beamwood.serve.routes import (
     document,
     events,
     experiments,
-    figures,
     health,
     items,
     lists,
+    metrics,
     models,
     page,
     recommend,
@@ -45,7 +45,7 @@ ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     items.routes,
     models.routes,
     health.routes,
-    figures.routes,
+    metrics.routes,
     page.routes,
 )
 """Who brings endpoints."""

@@ -106,7 +106,7 @@ def next_page(
     snapshot, found = snapshot_of(rest.key), rest.found()
     if snapshot is None or max(found.items) >= snapshot.num_items:
         raise Problem("gone", "the cursor's model is no longer active; ask for the first page again", field="cursor")
-    snapshot.fields.checked(body.fields)
+    snapshot.fields.check(body.fields)
     found = found.among(snapshot.names.filters)
     answer = Answer(
         request_id=request_id,

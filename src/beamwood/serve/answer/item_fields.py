@@ -100,7 +100,7 @@ class ItemFields:
                     raise
         return kept
 
-    def checked(self, wanted: Sequence[str]) -> None:
+    def check(self, wanted: Sequence[str]) -> None:
         """Errors: `Problem` on an unknown field."""
         names = self.names
         for name in dict.fromkeys(wanted):

@@ -78,7 +78,7 @@ def _request(
     limits: Limits,
 ) -> Request:
     allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
-    snapshot.fields.checked(body.fields)
+    snapshot.fields.check(body.fields)
     exclude = None if unwanted is None else told_ids(snapshot.names.items, unwanted)
     if body.exclude:
         places = indices_of(snapshot.names.items, body.exclude).tolist()

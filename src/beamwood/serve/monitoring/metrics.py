@@ -8,13 +8,11 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from beamwood.serve.monitoring.tallies import Tally, Times
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
+__all__ = ["Metrics"]
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
 # Fine buckets for the lag of the loop.
 _LATE = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)

@@ -31,7 +31,7 @@ from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.event import Event, Id, Owner
 from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
 
-__all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
+__all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of", "read_group"]
 
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
@@ -80,6 +80,11 @@ class _Follow:
 def group_of(experiment: str, arm: str, model: str) -> str:
     """The key of a group in comparisons, as text."""
     return msgspec.json.encode([experiment, arm, model]).decode()
+
+
+def read_group(text: str) -> tuple[str, str, str]:
+    """Experiment, arm and model of a group; the inverse of `group_of`."""
+    return msgspec.json.decode(text, type=tuple[str, str, str])
 
 
 class Outcomes:
@@ -297,7 +302,7 @@ def _parted(
 
 
 def _arm_of(answer: Answered) -> str:
-    return msgspec.json.decode(answer.group, type=tuple[str, str, str])[1]
+    return read_group(answer.group)[1]
 
 
 def miss_of(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from beamwood.serve.experiments import Experiment
 from beamwood.serve.http.route import Call, Route
+from beamwood.serve.monitoring.outcomes import read_group
 from beamwood.serve.service import Service
 
 __all__ = ["routes"]
@@ -61,7 +61,7 @@ def _groups(tallies: Mapping[tuple[str, str], int]) -> list[Group]:
     groups: dict[str, Group] = {}
     for (label, name), count in sorted(tallies.items()):
         if label not in groups:
-            groups[label] = Group(*msgspec.json.decode(label, type=tuple[str, str, str]), 0, 0, 0.0, {})
+            groups[label] = Group(*read_group(label), 0, 0, 0.0, {})
         group = groups[label]
         if name == "answers":
             group.answers = count

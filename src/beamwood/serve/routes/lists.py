@@ -74,7 +74,7 @@ def _check_length(items: Sequence[Any], limits: Limits) -> None:
 
 async def _answer(call: Call, snapshot: Snapshot, order: Callable[[], _Ordered]) -> ListAnswer:
     body = call.body
-    snapshot.fields.checked(body.fields)
+    snapshot.fields.check(body.fields)
 
     def work(pressure: float) -> ListAnswer:  # noqa: ARG001
         with refusing(snapshot, body.filter if isinstance(body, Similar) else None):

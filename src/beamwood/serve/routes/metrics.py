@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
 from beamwood.serve.http.route import Call, Plain, Route
-from beamwood.serve.monitoring.metrics import CONTENT_TYPE
 from beamwood.serve.service import Service
 
 __all__ = ["routes"]
@@ -17,4 +18,4 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 
 async def _metrics(call: Call) -> Plain:
-    return Plain(await asyncio.to_thread(call.service.metrics.text), CONTENT_TYPE)
+    return Plain(await asyncio.to_thread(call.service.metrics.text), CONTENT_TYPE_LATEST)
