@@ -14,7 +14,7 @@ from beamwood.data.vocabularies.id_table import id_table, restore_ids
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabularies.vocabulary import _may_be, _plain
 from beamwood.errors import InputError, UnknownIdError
-from beamwood.serve.answer.snapshot import indices_of
+from beamwood.serve.answer.ids import indices_of
 
 
 @pytest.mark.parametrize(

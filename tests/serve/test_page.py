@@ -17,7 +17,7 @@ from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
-from beamwood.serve.answer.snapshot import typed_id
+from beamwood.serve.answer.ids import typed_id
 from beamwood.serve.http.route import Call
 from beamwood.serve.page.render import file_of
 from beamwood.serve.store.open import open_store

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from beamwood.data.vocabularies.vocabulary import Vocabulary
-from beamwood.serve.answer.snapshot import typed_id
+from beamwood.serve.answer.ids import typed_id
 from beamwood.serve.items.learned import CatalogueItem, Learned
 from beamwood.serve.items.table import export_new_items
 from beamwood.serve.store.event import Event, Session

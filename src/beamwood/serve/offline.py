@@ -18,8 +18,9 @@ from beamwood.retrieval.request import Recommendations, Request
 from beamwood.retrieval.why_empty import why_empty
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory, known_of
+from beamwood.serve.answer.ids import indices_of, typed_id
 from beamwood.serve.answer.kept import kept_of, rejected_of
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, open_snapshot, typed_id
+from beamwood.serve.answer.snapshot import Snapshot, open_snapshot
 from beamwood.serve.items.learned import read_learned
 from beamwood.serve.items.widened import widened
 from beamwood.serve.messages import Answer, Recommend

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from beamwood.data.vocabularies.vocabulary import has_unknown
 from beamwood.errors import InputError
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
+from beamwood.serve.answer.ids import indices_of, without_index
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Session, check_owner

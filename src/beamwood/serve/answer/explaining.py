@@ -21,7 +21,8 @@ from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
-from beamwood.serve.answer.snapshot import Snapshot, told_ids
+from beamwood.serve.answer.ids import told_ids
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Item
 from beamwood.types import Hits, ItemLists, PartHits, Query, Searcher, SearchOptions
 

@@ -12,7 +12,8 @@ import msgspec
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.retrieval.columns.where import where_mask
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.ids import indices_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Filter, Promote
 from beamwood.serve.problems import Problem, of_input
 

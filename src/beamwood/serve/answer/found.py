@@ -18,9 +18,10 @@ from beamwood.retrieval.found import found_of
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.serve.answer.ids import told_ids
 from beamwood.serve.answer.request_form import Asked
 from beamwood.serve.answer.shares import with_share_of_new
-from beamwood.serve.answer.snapshot import Snapshot, told_ids
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Item, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions

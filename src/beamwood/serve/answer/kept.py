@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.serve.answer.asking import Asking, StoredHistory
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.ids import indices_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits

@@ -12,9 +12,10 @@ from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import Rules, rules_of
 from beamwood.serve.answer.asking import KnownHistory, StoredHistory, check_needs, known_of
 from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.ids import indices_of, told_ids
 from beamwood.serve.answer.kept import rejected_of
 from beamwood.serve.answer.rungs import Rung, rung_at
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits

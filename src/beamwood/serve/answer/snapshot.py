@@ -5,13 +5,11 @@ Shape legend: N items.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import os
-import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +17,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from beamwood.artefact import read_artefact
-from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
-from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.columns.item_columns import ItemColumns
@@ -38,12 +32,9 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.rungs import Rung, rungs_of
-from beamwood.types import IndexArray, QueryNeeds, Searcher
+from beamwood.types import QueryNeeds, Searcher
 
-__all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "told_ids", "typed_id", "without_index"]
-
-# Integers in canonical form.
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
+__all__ = ["Snapshot", "open_snapshot"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,51 +182,3 @@ def _popular(retriever: Retriever) -> Searcher | None:
     if retriever.histories is None:
         return None
     return PopularitySearcher(np.bincount(retriever.histories.items, minlength=len(retriever.items)))
-
-
-def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
-    """int32, the index of each id of a body, -1 for an unknown one of any type.
-
-    JSON ids are integers or text; ids of other types, such as dates, are looked up by their text.
-    """
-    table = fitted_ids(vocabulary).table
-    if table is None:
-        texts = vocabulary.parse_all([str(each) for each in ids], on_unknown="ignore")
-        return vocabulary.encode(texts, on_unknown="ignore")
-    if isinstance(vocabulary, OpenVocabulary):
-        return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
-    found = table.find(ids)
-    if found is not None:
-        return found
-    # Mixed types, or integers beyond the table's: one by one.
-    each = [table.find([value]) for value in ids]
-    return np.array([-1 if one is None else one[0] for one in each], np.int32)
-
-
-def told_ids(vocabulary: Vocabulary, indices: IndexArray) -> list[Any]:
-    """The ids of indices as JSON has them, and as the store does: a date or a time is text."""
-    ids = vocabulary.decode(indices)
-    if not vocabulary.dtype.is_temporal():
-        return ids
-    return [each.isoformat() if isinstance(each, dt.date | dt.time) else each for each in ids]
-
-
-def in_folder(items: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
-    """int32, the index of each id in the model's folder, erased or not; -1 for any other."""
-    return indices_of(fitted_ids(items), ids)
-
-
-def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
-    """The ids whose index is -1, without repeats."""
-    return list(dict.fromkeys(each for each, at in zip(ids, indices.tolist(), strict=True) if at < 0))
-
-
-def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
-    """The typed id of text from an address or form: an integer where the vocabulary's ids are.
-
-    Without a vocabulary any canonical integer is one that a store accepts. Beyond 64 bits, with a sign or as the
-    vocabulary without one, ids are text, as in a log.
-    """
-    numbers = vocabulary is None or vocabulary.dtype.is_integer()
-    most = 2**64 if vocabulary is None or vocabulary.dtype == pl.UInt64 else 2**63
-    return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < most else text

@@ -22,7 +22,8 @@ from beamwood.errors import InputError
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.sources import REFRESHED_AT
 from beamwood.serve.active import ActiveModels
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.ids import indices_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.items.learned import CatalogueItem, Learned

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from beamwood.retrieval.new_items.sources import WITHIN, items_near
+from beamwood.serve.answer.ids import indices_of, told_ids
 from beamwood.serve.answer.kept import is_in_model
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.store.event import Id, Owner
 from beamwood.serve.store.protocol import HistoryStore
 

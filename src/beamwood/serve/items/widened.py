@@ -28,8 +28,9 @@ from beamwood.retrieval.new_items.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.serve.answer.ids import in_folder, indices_of
 from beamwood.serve.answer.item_fields import ItemFields
-from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.items.learned import CatalogueItem, Learned, Piece
 from beamwood.types import BoolArray, ItemLists, Searcher
 

@@ -19,8 +19,9 @@ from beamwood.blocks import slices
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.ids import indices_of
 from beamwood.serve.answer.kept import kept_of, owner_of
-from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.clock import Steady
 from beamwood.serve.engine import Engine, Priority
 from beamwood.serve.histories import HistoryGateway

@@ -10,7 +10,8 @@ from typing import Any, Self
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.where_text import parse_where
-from beamwood.serve.answer.snapshot import Snapshot, typed_id
+from beamwood.serve.answer.ids import typed_id
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.problems import Problem, whole_number
 

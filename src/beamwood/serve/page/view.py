@@ -20,7 +20,8 @@ from beamwood.retrieval.columns.number_column import NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, told_ids
+from beamwood.serve.answer.ids import indices_of, told_ids
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.page.asked import FormFields
 from beamwood.serve.settings import Limits

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from beamwood.errors import InputError
+from beamwood.serve.answer.ids import indices_of, without_index
 from beamwood.serve.answer.kinds import Kinds
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import NOT_BLANK, Problem

@@ -16,7 +16,8 @@ from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.content import similar_content
 from beamwood.retrieval.new_items.sources import Source
-from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of, typed_id
+from beamwood.serve.answer.ids import in_folder, indices_of, typed_id
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.items.learned import CatalogueItem, Learned
 from beamwood.serve.items.widened import check_cells, mixture_of

@@ -16,9 +16,10 @@ from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, check_needs, known_of
 from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, refusing
 from beamwood.serve.answer.found import FoundItems, answer_items, sources_of
+from beamwood.serve.answer.ids import indices_of, without_index
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.limited import check_filters
-from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import ListAnswer, Score, Similar

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from beamwood.errors import InputError
-from beamwood.serve.answer.snapshot import indices_of, told_ids, typed_id
+from beamwood.serve.answer.ids import indices_of, told_ids, typed_id
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem, whole_number
