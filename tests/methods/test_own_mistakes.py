@@ -13,6 +13,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.fitting.method_config import MethodConfig
+from beamwood.fitting.ranking.settings import PairModelSettings, StagesConfig
 from beamwood.losses.levels import softmax_level
 from beamwood.methods import Method, load_method
 from beamwood.methods.dtr import METHOD as DTR
@@ -72,6 +73,15 @@ def test_config_must_be_a_settings_class():
     for strange in ({}, dict, MethodConfig()):
         with pytest.raises(InputError, match="Config of the method mine is no class of MethodConfig; derive it from"):
             Method("mine", "a custom part", strange, build=lambda *_: None)
+
+
+def test_a_group_of_an_own_config_has_the_settings_of_the_group_in_its_place():
+    """The example of a ranker with another Config at hand: the fit would read settings that are not there."""
+    lacking = "Strange.model is PairModelSettings, which lacks the settings of StageModelSettings; derive it from Stage"
+    with pytest.raises(InputError, match=lacking):
+        type(
+            "Strange", (StagesConfig,), {"__annotations__": {"model": PairModelSettings}, "model": PairModelSettings()}
+        )
 
 
 class Mine(Seen):

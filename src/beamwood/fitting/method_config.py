@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from beamwood.errors import closest
+from beamwood.errors import InputError, closest
 from beamwood.fitting.effect import Condition
 from beamwood.fitting.plan import Facts
 from beamwood.retrieval.stored import MOST
@@ -83,6 +83,15 @@ class MethodConfig(BaseModel):
             assert isinstance(field.default, SettingsGroup), (
                 f"{cls.__name__}.{name} needs a default instance of its group"
             )
+            for base in cls.__mro__[1:]:
+                own = (
+                    base.group(name) if issubclass(base, MethodConfig) and name in base.model_fields else SettingsGroup
+                )
+                if not isinstance(field.default, own):
+                    raise InputError(
+                        f"{cls.__name__}.{name} is {type(field.default).__name__}, which lacks the settings of "
+                        f"{own.__name__}; derive it from {own.__name__}"
+                    )
 
     @model_validator(mode="before")
     @classmethod
