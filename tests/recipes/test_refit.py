@@ -89,7 +89,9 @@ def test_folders_that_it_starts_from_are_refitted_first(split, tmp_path):
         beamwood.refit(fitted, split)
     with pytest.raises(InputError, match="--from is not for two_stage; it starts from --retriever"):
         beamwood.refit(fitted, split, start={"--from": str(tmp_path / "first")})
-    with pytest.raises(InputError, match="was fitted on another split"):
+    with pytest.raises(
+        InputError, match="first was not refitted on the whole log, as this model is; refit it, and put"
+    ):
         beamwood.refit(fitted, split, start={"--retriever": str(tmp_path / "first")})
     beamwood.refit(beamwood.load(tmp_path / "first"), split).save(tmp_path / "again")
     again = beamwood.refit(fitted, split, start={"--retriever": str(tmp_path / "again")})

@@ -12,10 +12,12 @@ from beamwood.data.split import Split
 from beamwood.ragged import is_in
 from beamwood.words import counted
 
-__all__ = ["whole", "without_labels"]
+__all__ = ["is_whole", "whole", "without_labels"]
 
 # The share of all users who validate, within these numbers.
 _SHARE, _FEWEST, _MOST = 0.01, 500, 2000
+# With this the rule of such a split begins.
+_RULE = "the whole log"
 
 
 def whole(split: Split, *, seed: int = 0) -> Split:
@@ -28,11 +30,16 @@ def whole(split: Split, *, seed: int = 0) -> Split:
     num = min(max(int(_SHARE * len(split.dataset.users)), _FEWEST), _MOST)
     valid = split.test.labelled().sample(num, seed=seed)
     rule = (
-        f"the whole log: all events train, except those held back for {counted(len(valid), 'validation user')}, drawn "
+        f"{_RULE}: all events train, except those held back for {counted(len(valid), 'validation user')}, drawn "
         f"with seed {seed} from the test users of the split {split.name!r}; nobody tests"
     )
     train, nobody = without_labels(split, valid), split.test.take(np.empty(0, np.int64))
     return replace(split, train=train, valid=valid, test=nobody, rule=rule, report={})
+
+
+def is_whole(split: Split) -> bool:
+    """Whether `whole` made it."""
+    return split.rule.startswith(_RULE)
 
 
 def without_labels(split: Split, queries: Queries) -> Dataset:

@@ -10,6 +10,7 @@ from typing import Any
 
 from beamwood.artefact import read_manifest
 from beamwood.data.split import Split
+from beamwood.data.whole import is_whole
 from beamwood.errors import InputError, UnknownSearcherError
 from beamwood.retrieval.retriever import Retriever
 
@@ -45,14 +46,20 @@ def check_same_data(fitted: Retriever, name: str, split: Split) -> None:
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
         raise InputError(f"{name} does not record the data it was fitted on; fit it on the same log")
+    fit_it = "refit it" if is_whole(split) else "fit it"
     if not fitted.items.ids.equals(split.dataset.items.ids):
         raise InputError(
             f"{name} was fitted on {len(fitted.items):,} items, here are {len(split.dataset.items):,}, or others; "
-            "fit it on the same log and the same item table (--items)"
+            f"{fit_it} on the same log and the same item table (--items)"
         )
     if data.get("fingerprint") != split.dataset.fingerprint():
-        raise InputError(f"{name} was fitted on another log; fit it on the same one")
+        raise InputError(f"{name} was fitted on another log; {fit_it} on the same one")
     if data.get("split") != split.rule:
+        if is_whole(split):
+            raise InputError(
+                f"{name} was not refitted on the whole log, as this model is; refit it, and put the new folder in its "
+                "place"
+            )
         raise InputError(
             f"{name} was fitted on another split ({data.get('split')}), so it may have learned from this one's test "
             "users; fit it with the same --split and --seed"
