@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -21,6 +22,21 @@ def test_dtr_from_end_to_end(market, capsys):
     assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings, "--overwrite") == 0
+
+
+def test_a_folder_saved_in_python_names_no_log(market, tmp_path, capsys):
+    """Each command says what to do instead, as no option names a split that Python made."""
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", tmp_path / "tree", *settings) == 0
+    fitted = Retriever.load(tmp_path / "tree")
+    own = {key: value for key, value in fitted.metadata.items() if key not in ("source", "split", "read")}
+    replace(fitted, metadata=own).save(tmp_path / "python")
+    capsys.readouterr()
+    for command in ("evaluate", "refit"):
+        assert beamwood(command, tmp_path / "python") == 2
+        assert "by beamwood.evaluate, refit and compare, which take the split" in capsys.readouterr().err
+    assert beamwood("inspect", tmp_path / "python", "--users", "5") == 0
+    assert "the folder names no log: halves of stored histories" in capsys.readouterr().err
 
 
 def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):

@@ -46,13 +46,18 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
     if stored is None or len(usable) == 0:
         raise InputError(f"{folder} keeps no histories and its log is gone; give --log, or --users 0")
     usable = np.sort(np.random.default_rng(0).permutation(usable)[:users])
-    why = "refit trained on all users" if refitted else "the log is not where it was"
-    tell(f"{why}: halves of stored histories are used, which training may have seen")
+    tell(f"{_why_no_log(retriever)}: halves of stored histories are used, which training may have seen")
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()
     halved = counted(len(usable), "stored history", "stored histories")
     return DiagnosisData(histories, labels, f"{halved} cut in half, which training may have seen")
+
+
+def _why_no_log(retriever: Retriever) -> str:
+    if "refit" in retriever.metadata:
+        return "refit trained on all users"
+    return "the log is not where it was" if retriever.metadata.get("source") else "the folder names no log"
 
 
 def log_is_there(folder: str, retriever: Retriever) -> bool:

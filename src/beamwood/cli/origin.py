@@ -89,8 +89,8 @@ def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
     """
     if not metadata.get("source"):
         raise InputError(
-            f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`: judge it where "
-            "its split was made, by beamwood.evaluate(beamwood.load(folder), split)"
+            f"{folder} names no log, as it was saved in Python, not by `beamwood fit LOG`; evaluate, refit or compare "
+            "it there, by beamwood.evaluate, refit and compare, which take the split"
         )
     try:
         origin = Origin.model_validate(metadata)
