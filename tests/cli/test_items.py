@@ -60,6 +60,18 @@ def test_export_writes_vectors(folder, tmp_path):
     assert np.array_equal(frame["vector"].to_numpy(), retriever.searcher.vectors)
 
 
+def test_export_replaces_its_own_file_alone(folder, tmp_path, capsys):
+    """A table of vectors from elsewhere has the same columns."""
+    out = tmp_path / "vectors.parquet"
+    pl.DataFrame({"item": [1], "vector": [[0.5]]}).write_parquet(out)
+    capsys.readouterr()
+    assert beamwood("export", folder, "--vectors", out, "--overwrite") == 2
+    assert "is no earlier output of this command, so it is not replaced" in capsys.readouterr().err
+    out.unlink()
+    for _ in range(2):
+        assert beamwood("export", folder, "--vectors", out, "--overwrite") == 0
+
+
 def test_export_counts_what_it_writes(tmp_path, capsys):
     retriever = replace(retriever_of(vector_searcher(60), text=False), erased=np.array([7, 9], np.int32))
     retriever.save(tmp_path / "erased")

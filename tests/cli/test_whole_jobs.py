@@ -63,7 +63,7 @@ def test_an_output_that_is_a_link_stays_one(fitted, tmp_path, monkeypatch, capsy
         link.unlink()
         link.symlink_to(os.devnull)
     assert beamwood("recommend", fitted, "--all-users", "--out", out, "--overwrite") == 2
-    assert "another kind of file and is not replaced" in capsys.readouterr().err
+    assert "is no earlier output of this command, so it is not replaced" in capsys.readouterr().err
     assert beamwood("evaluate", fitted, "--html", page) == 2
     assert "exists and is not a page of beamwood" in capsys.readouterr().err
     assert not written

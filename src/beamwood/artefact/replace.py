@@ -22,7 +22,19 @@ from pathlib import Path
 from beamwood.artefact.manifest import MANIFEST
 from beamwood.system import Held, hold_path, sync
 
-__all__ = ["check_writable", "clean", "put_in_place", "recover", "sync", "temporary_folder", "whole_file"]
+__all__ = [
+    "PARQUET_MARK",
+    "check_writable",
+    "clean",
+    "put_in_place",
+    "recover",
+    "sync",
+    "temporary_folder",
+    "whole_file",
+]
+
+PARQUET_MARK = {"beamwood": "output"}
+"""What Parquet outputs hold as metadata: the tables of others may have the same columns, and are not replaced."""
 
 _SAVING, _ASIDE = ".saving", ".aside"
 

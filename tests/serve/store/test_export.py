@@ -128,7 +128,7 @@ def test_ids_of_two_kinds_become_text(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_another_file_is_never_replaced(tmp_path: Path) -> None:
-    """For example the log, next to which an export is usually written."""
+    """Such as the log, beside which an export is usually written, or the item table, which begins with item, too."""
     store = open_store(f"sqlite:{tmp_path / 'events.db'}")
     store.append([Event(7, "b", NOW), Event(7, "old", -62135596800.0)]).result(10)
     store.close()
@@ -139,10 +139,20 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
     def export(to: Path, *more: str) -> None:
         run("events", "export", f"sqlite:{tmp_path / 'events.db'}", "--out", str(to), *more)
 
-    for more, said in (((), "pass --overwrite"), (("--overwrite",), "another kind of file")):
+    for more, said in (((), "pass --overwrite"), (("--overwrite",), "is no earlier output of this")):
         with pytest.raises(ValueError, match=said):
             export(log, *more)
     assert log.read_bytes() == before
+    items, same = tmp_path / "items.parquet", tmp_path / "same.parquet"
+    pl.DataFrame({"item": ["b"], "title": ["a table of one's own"]}).write_parquet(items)
+    pl.DataFrame({name: [1] for name in ("user", "item", "time", "type", "weight")}).write_parquet(same)
+    for to, *more in ((out, "--new-items", str(items)), (same,)):
+        with pytest.raises(ValueError, match="is no earlier output of this"):
+            export(to, "--overwrite", *more)
+    assert pl.read_parquet(items)["title"].to_list() == ["a table of one's own"]
+    export(out, "--new-items", str(tmp_path / "new.parquet"))
+    export(out, "--new-items", str(tmp_path / "new.parquet"), "--overwrite")
+    out.unlink()
     export(out)
     with pytest.raises(ValueError, match="pass --overwrite"):
         export(out)

@@ -100,6 +100,7 @@ def export(
     """
     from polars.io.plugins import register_io_source
 
+    from beamwood.artefact.replace import PARQUET_MARK
     from beamwood.retrieval.batch.job import check_file
     from beamwood.retrieval.item_vectors import exported
 
@@ -121,7 +122,7 @@ def export(
 
     with writing_to(target) as fresh:
         try:
-            register_io_source(rows, schema=schema).sink_parquet(fresh)
+            register_io_source(rows, schema=schema).sink_parquet(fresh, metadata=PARQUET_MARK)
         except pl.exceptions.PolarsError as error:
             raise OSError(error) from error
     number = int(filters.may_show(np.arange(len(ids))).sum())

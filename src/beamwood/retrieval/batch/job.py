@@ -24,7 +24,7 @@ import polars as pl
 
 from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
-from beamwood.artefact.replace import check_writable, whole_file
+from beamwood.artefact.replace import PARQUET_MARK, check_writable, whole_file
 from beamwood.blocks import slices
 from beamwood.data.files.offsets import has_offsets
 from beamwood.errors import InputError, nearest
@@ -62,8 +62,8 @@ def check_file(
 ) -> Path:
     """The path of an output, whose folder is created.
 
-    Errors: an unknown suffix; a path in a saved folder; an existing file, or with `overwrite` one without these
-    `columns`, as a log or a list of users.
+    Errors: an unknown suffix; a path in a saved folder; an existing file, or with `overwrite` one that is no earlier
+    output, which begins with these `columns`.
     """
     target = Path(path)
     _check_suffix(target, option)
@@ -73,10 +73,10 @@ def check_file(
     # A resumed job checked its output when it began.
     if os.path.exists(target) and not overwrite and not (resume and os.path.exists(_folder(target))):
         raise InputError(f"{option} {target} exists; pass --overwrite to replace it, or name another file")
-    if os.path.exists(target) and not _has_columns(target, columns):
+    if os.path.exists(target) and not _is_output(target, columns):
         raise InputError(
-            f"{option} {target} exists without the columns {', '.join(columns)}, so it is another kind of file and is "
-            "not replaced; name another file"
+            f"{option} {target} exists and is no earlier output of this command, so it is not replaced; name another "
+            "file"
         )
     if os.path.exists(_folder(target)) and not (resume or overwrite):
         raise InputError(
@@ -97,22 +97,23 @@ def _check_suffix(target: Path, option: str = "--out") -> None:
         raise InputError(f"{option} {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
 
 
-def _has_columns(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file may be an older output: it begins with these columns, or is empty."""
+def _is_output(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a file is an older output: Parquet with the mark, or text of these columns alone; or is empty."""
     if not os.path.isfile(path):
         return False
     if path.stat().st_size == 0:
         return True
     try:
         if path.suffix == ".parquet":
-            names = [] if has_offsets(path) else list(pl.read_parquet_schema(path))
-        else:
-            with path.open("rb") as file:
-                line = file.readline(2**16)
-            names = list(json.loads(line)) if path.suffix == ".jsonl" else line.decode().strip().split(",")
+            if has_offsets(path) or not PARQUET_MARK.items() <= pl.read_parquet_metadata(path).items():
+                return False
+            return list(pl.read_parquet_schema(path))[: len(columns)] == list(columns)
+        with path.open("rb") as file:
+            line = file.readline(2**16)
+        names = list(json.loads(line)) if path.suffix == ".jsonl" else line.decode().strip().split(",")
     except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
         return False
-    return bool(names[: len(columns)] == list(columns))
+    return names == list(columns)
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ def _join(parts: Sequence[Path], target: Path) -> None:
     """Concatenate the groups into a temporary file, which then replaces the target."""
     with whole_file(target) as fresh:
         if target.suffix == ".parquet":
-            pl.scan_parquet([*parts], glob=False).sink_parquet(fresh)
+            pl.scan_parquet([*parts], glob=False).sink_parquet(fresh, metadata=PARQUET_MARK)
             return
         with fresh.open("wb") as file:
             if target.suffix == ".csv":

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from beamwood.artefact.replace import whole_file
+from beamwood.artefact.replace import PARQUET_MARK, whole_file
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.serve.items.learned import Learned
@@ -31,7 +31,7 @@ def export_new_items(learned: Learned, out: Path) -> int:
     frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     try:
         with whole_file(out) as fresh:
-            frame.write_parquet(fresh)
+            frame.write_parquet(fresh, metadata=PARQUET_MARK)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"--new-items {out} could not be written ({error})") from error
     return len(rows)

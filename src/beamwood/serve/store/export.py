@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from beamwood.artefact.replace import whole_file
+from beamwood.artefact.replace import PARQUET_MARK, whole_file
 from beamwood.errors import InputError
 from beamwood.serve.store.event import Id, Session
 from beamwood.serve.store.protocol import HistoryStore, Record
@@ -47,7 +47,7 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
     ordered = frame.with_columns(ids).sort("time", "seq").select("user", "item", "time", "type", "weight")
     try:
         with whole_file(target) as fresh:
-            ordered.write_parquet(fresh)
+            ordered.write_parquet(fresh, metadata=PARQUET_MARK)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"--out {out} could not be written ({error}); an existing file is unchanged") from error
     return {"events": len(ordered), "left_out": left_out}
