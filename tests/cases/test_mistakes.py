@@ -79,6 +79,8 @@ MISTAKES = {
     "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
     "evaluate out --html out/page.html": "which is a saved folder and holds nothing else; name another",
     "recommend out --all-users --out out/all.csv": "which is a saved folder and holds nothing else; name another",
+    "fit log.csv --method sasrec --out new --tensorboard out": "which is a saved folder and holds nothing else; name",
+    "serve out --store sqlite:out/events.db": "which is a saved folder and holds nothing else; name another",
     "recommend out --all-users --out log.csv --overwrite": "is no earlier output of this command, so it is not",
     "recommend out --users users.txt --out users.csv --overwrite": "is no earlier output of this command, so it is not",
     "fit log.csv --method two_stage --retriever out --ranker ease --out out --overwrite": "is the folder of",

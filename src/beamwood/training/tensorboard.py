@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beamwood.artefact.manifest import check_outside
 from beamwood.errors import InputError
 from beamwood.extras import is_installed, not_installed
 
@@ -30,6 +31,7 @@ class TensorBoardWriter:
         self._writer: SummaryWriter | None = None
         if os.path.exists(self.folder) and not os.path.isdir(self.folder):
             raise InputError(f"--tensorboard {self.folder} is a file; name a folder")
+        check_outside(self.folder / "events")
         if not is_installed("tensorboard"):
             raise not_installed("--tensorboard", "tensorboard")
 

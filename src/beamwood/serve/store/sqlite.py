@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from beamwood.artefact.manifest import check_outside
 from beamwood.errors import InputError
 from beamwood.serve.store.protocol import Retention, StoreUnavailable
 from beamwood.serve.store.readers import Readers
@@ -56,6 +57,7 @@ class SqliteStore(SqlStore):
             raise InputError(f"the folder of {path} does not exist; create it, or give another file")
         self._readers = Readers(lambda: self._connected("ro"))
         if not read_only:
+            check_outside(self._path)
             self._lock_file = _locked(self._path)
             _made_private(self._path)
         try:
