@@ -147,7 +147,9 @@ def _check_tested(folder: str, retriever: Retriever) -> None:
     if refitted is not None:
         before = refitted.get("of") if isinstance(refitted, dict) else None
         which = "the model before it" if before is None else f"{before}, the model before it"
-        raise InputError(f"{folder} was trained on all events by refit, so no test users are left; give {which}")
+        raise InputError(
+            f"{folder} was trained on the test users too by refit, so no test users are left; give {which}"
+        )
 
 
 def dataset_of(

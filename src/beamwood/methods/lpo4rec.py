@@ -1,6 +1,6 @@
 """LPO4Rec: any sequence encoder aligned with a listwise preference for tail items, or with pairwise rival losses.
 
-Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 12-17.
+Source: "Listwise Preference Alignment Optimization for Tail Item Recommendation" (LPO4Rec), equations 12-17.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fitted model fitted again for serving: the same methods and settings, on all events of a log."""
+"""A fitted model fitted again for serving: the same methods and settings, on nearly all events of a log."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ _Action = Annotated[
     str, typer.Argument(metavar="ACTION", help="export: write a log; erase: write a model without erased users.")
 ]
 _Store = Annotated[
-    str, typer.Argument(metavar="STORE", help="sqlite:PATH, redis://.. or postgresql://.., as in `beamwood serve`.")
+    str,
+    typer.Argument(
+        metavar="STORE", help="sqlite:PATH, redis://.., postgresql://.. or FILE.py:PLACE, as in `beamwood serve`."
+    ),
 ]
 _Out = Annotated[
     str, typer.Option("--out", metavar="PATH", help="The .parquet file of `export`, the folder of `erase`.")

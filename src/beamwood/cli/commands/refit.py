@@ -50,7 +50,7 @@ def refit(
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
-    """Train a fitted model again, with its settings, on all events of its log, including those that tested it."""
+    """Train a fitted model again, with its settings, on nearly all events of its log, also those that tested it."""
     from beamwood import load
     from beamwood.cli.origin import dataset_of, origin_of, with_origin
     from beamwood.data import SPLITS

@@ -66,7 +66,7 @@ _Store = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="Histories: sqlite:PATH (default FOLDER.events.db), redis://.., postgresql://.. or memory.",
+        help="Histories: sqlite:PATH (default FOLDER.events.db), redis://.., postgresql://.., memory or FILE.py:PLACE.",
     ),
 ]
 _KeepEvents = Annotated[

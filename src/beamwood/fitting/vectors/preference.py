@@ -1,7 +1,7 @@
 """LPO4Rec: any sequence encoder aligned with a listwise preference for tail items; and the pairwise rivals' losses.
 
 Shape legend: B sequences, L history length, X examples of a step, N items, K negatives.
-Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 12-17.
+Source: "Listwise Preference Alignment Optimization for Tail Item Recommendation" (LPO4Rec), equations 12-17.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class Retention:
 class HistoryStore(Protocol):
     """An append-only log of events. Every method may be called from any thread.
 
-    `kind` is "memory", "sqlite", "redis" or "postgres"; `durable`: whether an acknowledged append is kept, also
-    through a power loss. Errors: `StoreUnavailable` from every method if the store is down.
+    `kind` is "memory", "sqlite", "redis", "postgres" or a word of one's own; `durable`: whether an acknowledged append
+    is kept, also through a power loss. Errors: `StoreUnavailable` from every method if the store is down.
     """
 
     kind: str
