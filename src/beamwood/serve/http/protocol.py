@@ -19,6 +19,7 @@ from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.direct_cycle import DirectCycle
 from beamwood.serve.http.endpoint import Endpoint, elsewhere
 from beamwood.serve.http.host_name import check_host
+from beamwood.serve.http.reading import Reading
 from beamwood.serve.http.response import Response
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
@@ -64,6 +65,7 @@ class _Served(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = Reading(transport, self.pipeline)
         if len(self.connections) > self.service.settings.limits.connections:
             self.service.metrics.rejected.inc("connections")
             transport.abort()
@@ -78,6 +80,7 @@ class _Served(HttpToolsProtocol):
         if self._answering is not self.cycle:
             # Pipelined requests follow it, and uvicorn knows only the last one.
             self._break_off()
+        self.pipeline.clear()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -175,6 +178,7 @@ class _Served(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        self.flow.resume_reading()
         super()._start_asgi_task(cycle, app)
 
     def _check_head(self) -> None:
@@ -316,16 +320,16 @@ class _Served(HttpToolsProtocol):
             # As the last answer of the connection said, here or in uvicorn.
             self._close_once_read()
             return
-        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
+        self.flow.resume_reading()
         if self._last_words is not None:
             self._end(self._last_words)
             return
         self._idle_from = self.loop.time()
         if self.timeout_keep_alive_task is None:
-            self._close_idle_in(self._idle_seconds)
+            self.timeout_keep_alive_task = self.loop.call_later(self._idle_seconds, self.timeout_keep_alive_handler)
 
     def _unset_keepalive_if_required(self) -> None:
         """One timer serves the whole connection: setting another for each request costs more."""
@@ -337,7 +341,7 @@ class _Served(HttpToolsProtocol):
             return
         left = self._idle_from + self._idle_seconds - self.loop.time()
         if left > 0:
-            self._close_idle_in(left)
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         elif not self.transport.is_closing():
             # A closed transport would wait until the client has read the rest.
             (self.transport.abort if self.transport.get_write_buffer_size() else self.transport.close)()
@@ -364,9 +368,6 @@ class _Served(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    def _close_idle_in(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
-
     def _expect(self) -> None:
         if self._timer is None:
             self._timer = self.loop.call_later(self.service.settings.limits.header_seconds, self._too_slow)
@@ -378,7 +379,10 @@ class _Served(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._timer = None
-        if not self.transport.is_closing():
+        if self.flow.read_paused:
+            # The rest of the head may have come.
+            self._expect()
+        elif not self.transport.is_closing():
             self._close_once_read()
 
 
