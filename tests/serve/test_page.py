@@ -20,6 +20,7 @@ from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.ids import typed_id
 from beamwood.serve.http.route import Call
 from beamwood.serve.page.render import file_of
+from beamwood.serve.problems import Problem
 from beamwood.serve.store.open import open_store
 from chromium import Chromium, needs_chromium, pressed, waited_for
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
@@ -162,8 +163,19 @@ def test_errors_are_shown_in_the_page(client, form, said):
 def test_a_late_request_is_told_of_in_the_page(client, monkeypatch):
     monkeypatch.setattr(Call, "deadline", lambda *_: time.monotonic() - 1)
     page = client.get(ASK)
-    assert page.status_code == 422
+    assert page.status_code == 504
     assert "was not ready in time" in re.search(r'role="alert">(.*?)</p>', page.text)[1]
+    assert 'beamwood_rejected_total{reason="deadline"} 1.0' in client.get("/metrics").text
+
+
+def test_a_service_that_answers_no_view_says_why_in_the_page(client, monkeypatch):
+    async def refused(*_, **__):
+        raise Problem("overloaded", "the service is busy; ask again", retry_after_ms=1500)
+
+    monkeypatch.setattr(Call, "run", refused)
+    page = client.get(ASK)
+    assert (page.status_code, page.headers["retry-after"]) == (429, "2")
+    assert "the service is busy; ask again" in re.search(r'role="alert">(.*?)</p>', page.text)[1]
 
 
 def test_input_is_escaped(client):

@@ -43,21 +43,20 @@ class Response(NamedTuple):
 
 def response_of(call: Call, answer: Any) -> Response:
     """The response of an answer: a struct, a `Plain`, or `Failures`."""
-    status, code = 200, None
+    failure = answer.error if isinstance(answer, Failures) else None
     if isinstance(answer, Plain):
-        content, status = answer.content, answer.status
-        headers = [*_ALWAYS, (b"content-type", answer.media_type.encode())]
+        content, headers = answer.content, [*_ALWAYS, (b"content-type", answer.media_type.encode())]
         if answer.media_type.startswith("text/html"):
             headers.append((b"content-security-policy", PAGE_POLICY.encode()))
-        headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+        if answer.problem is not None:
+            failure = answer.problem.failure()
     else:
         content, headers = _ENCODER.encode(answer), [*_OF_DATA]
-    if isinstance(answer, Failures):
-        code = answer.error.code
-        status = STATUS[code]
-        if answer.error.retry_after_ms is not None:
-            headers.append((b"retry-after", str(-(-answer.error.retry_after_ms // 1000)).encode()))
-        if code == "slow_body":
+    status = 200 if failure is None else STATUS[failure.code]
+    if failure is not None:
+        if failure.retry_after_ms is not None:
+            headers.append((b"retry-after", str(-(-failure.retry_after_ms // 1000)).encode()))
+        if failure.code == "slow_body":
             # What still comes of it would be read as part of it.
             headers.append((b"connection", b"close"))
         if status == 401:
@@ -65,4 +64,4 @@ def response_of(call: Call, answer: Any) -> Response:
             kind = b'Basic realm="beamwood"' if call.route.hidden else b"Bearer"
             headers.append((b"www-authenticate", kind))
     headers += [(b"x-request-id", call.request_id.encode()), (b"content-length", b"%d" % len(content))]
-    return Response(status, headers, content, code)
+    return Response(status, headers, content, None if failure is None else failure.code)

@@ -25,12 +25,11 @@ __all__ = ["Call", "Plain", "Route"]
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An answer that is no struct: a page, metrics, a document."""
+    """An answer that is no struct: a page, metrics, a document; `problem`: the one that a page tells of, if any."""
 
     content: bytes
     media_type: str = "text/plain; charset=utf-8"
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -49,22 +50,18 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _page(call: Call) -> Plain:
-    service, asked = call.service, FormFields.of(call.query)
-    problem, view = None, View()
+    asked, snapshot, view, problem = FormFields.of(call.query), None, View(), None
     try:
         snapshot = call.snapshot
-        try:
-            view = await _view(call, asked, call.deadline(None))
-        except Problem as refused:
-            # What refused it may be its deadline.
-            again = time.monotonic() + service.settings.timeout
-            problem, view = refused.failure(), await _view(call, FormFields(find=asked.find), again)
+        view = await _view(call, asked, call.deadline(None))
     except Problem as refused:
-        if refused.code != "not_ready":
-            raise
-        return Plain(page_of(asked, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
+        problem = refused
+    if problem is not None and snapshot is not None:
+        # What refused it may be its deadline. A service that is too busy for this one too tells of the first.
+        with suppress(Problem):
+            view = await _view(call, FormFields(find=asked.find), time.monotonic() + call.service.settings.timeout)
     content = await asyncio.to_thread(page_of, asked, snapshot=snapshot, view=view, problem=problem)
-    return Plain(content, _HTML, 200 if problem is None else 422)
+    return Plain(content, _HTML, problem)
 
 
 async def _view(call: Call, asked: FormFields, deadline: float) -> View:
