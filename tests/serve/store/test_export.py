@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.export import export_events
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
-from beamwood.serve.store.protocol import HistoryStore
+from beamwood.serve.store.protocol import HistoryStore, Record
 from served import saved
 
 NOW = 1.7e9
@@ -66,9 +67,32 @@ def test_events_of_erased_items_are_not_exported(store: HistoryStore, tmp_path: 
     assert erased_items(store) == frozenset()
     learned = Learned([CatalogueItem("new", gone=True), CatalogueItem("newer")], erased=[1])
     write_learned(store, None, learned, Learned())
-    found = export_events(store, tmp_path / "log.parquet", erased=erased_items(store))
+    found = export_events(store, tmp_path / "log.parquet", erased=lambda: erased_items(store))
     assert found == {"events": 2, "left_out": 2}
     assert pl.read_parquet(tmp_path / "log.parquet")["item"].to_list() == ["1", "2"]
+
+
+def test_what_is_erased_while_events_are_read_is_not_exported(
+    store: HistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append([Event(4, 1, NOW)]).result(10)
+    store.erase(4, NOW + 9)
+    for user in (4, 7, "7", 9):
+        store.append([Event(user, 1, NOW), Event(user, "1", NOW), Event(user, 2, NOW)]).result(10)
+    read = store.records
+
+    def records() -> Iterator[Record]:
+        yield from list(read())
+        # By a process whose clock is behind.
+        store.erase(7, NOW)
+        store.append([Event(7, 2, NOW + 1)]).result(10)
+        write_learned(store, None, Learned(erased=[1]), Learned())
+
+    monkeypatch.setattr(store, "records", records)
+    found = export_events(store, tmp_path / "log.parquet", erased=lambda: erased_items(store))
+    assert found == {"events": 6, "left_out": 3}
+    frame = pl.read_parquet(tmp_path / "log.parquet")
+    assert sorted(frame.select("user", "item").rows()) == [(user, item) for user in ("4", "7", "9") for item in "12"]
 
 
 def test_the_command_exports_no_events_of_erased_items(tmp_path: Path) -> None:

@@ -91,14 +91,15 @@ def _check_files(out: str, new_items: str | None, *, overwrite: bool) -> None:
 
 
 def _export(store: HistoryStore, out: str, new_items: str | None) -> dict[str, int]:
-    from beamwood.serve.items.learned import Learned, read_learned
+    from beamwood.serve.items.learned import Learned, erased_items, read_learned
     from beamwood.serve.items.table import export_new_items
     from beamwood.serve.store.export import export_events
 
-    learned = read_learned(store, None)[1] or Learned()
-    # First, as a store may have new items and no events yet.
-    found = {} if new_items is None else {"new_items": export_new_items(learned, Path(new_items))}
-    return export_events(store, out, erased=learned.erased_items) | found
+    found = {}
+    if new_items is not None:
+        # First, as a store may have new items and no events yet.
+        found = {"new_items": export_new_items(read_learned(store, None)[1] or Learned(), Path(new_items))}
+    return export_events(store, out, erased=lambda: erased_items(store)) | found
 
 
 def _erase(
