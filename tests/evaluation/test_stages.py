@@ -125,6 +125,8 @@ def test_a_searcher_of_one_stage_is_refused():
     queries, retriever, _ = case(3)
     with pytest.raises(InputError, match="Random has one stage"):
         decompose(retriever, queries)
+    with pytest.raises(InputError, match="Blend has one stage"):
+        decompose(Blend([Part(retriever)]), queries)
 
 
 def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):
@@ -179,5 +181,12 @@ def test_more_candidates_than_items_are_not_asked_for(monkeypatch):
 
 def test_wrong_cuts():
     queries, retriever, ranker = case(0)
-    with pytest.raises(InputError, match=r"must lie in 1..4"):
-        decompose(staged(retriever, ranker, num_candidates=4), queries, ks=(1, 5))
+    searcher = staged(retriever, ranker, num_candidates=4)
+    for ks, words in (
+        ((1, 5), "k=5 is above 4"),
+        ((1.5,), "not a list of whole numbers"),
+        ((0,), "below 1"),
+        ((), "empty"),
+    ):
+        with pytest.raises(InputError, match=words):
+            decompose(searcher, queries, ks=ks)

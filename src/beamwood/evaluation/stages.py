@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
+from beamwood.evaluation.protocol import checked_ks
 from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["StageReport", "StagesAtCut", "decompose"]
@@ -38,6 +39,8 @@ class Staged(Protocol):
     def num_items(self) -> int: ...
     @property
     def num_candidates(self) -> int | None: ...
+    @property
+    def is_staged(self) -> bool: ...
     @property
     def ranker(self) -> Estimator: ...
     @property
@@ -160,9 +163,9 @@ def _label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
     return LabelPlaces(np.concatenate(ranked), np.concatenate(retrieved), scored, seconds)
 
 
-def _checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
+def _checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """K, and the cuts in their order. Errors: a cut outside 1..K, a searcher of one stage or without a K of its own."""
-    if not isinstance(searcher, Staged):
+    if not isinstance(searcher, Staged) or not searcher.is_staged:
         raise InputError(
             f"{type(searcher).__name__} has one stage, so there is nothing to divide; give the searcher of a sum, such "
             "as dtr+ease, or of two_stage"
@@ -170,9 +173,9 @@ def _checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
     num_candidates = searcher.num_candidates
     if num_candidates is None:
         raise InputError("the searcher orders as many candidates as are asked for; give it num_candidates")
-    cuts = sorted({int(k) for k in ks})
-    if not cuts or cuts[0] < 1 or cuts[-1] > num_candidates:
-        raise InputError(f"ks={list(ks)} must lie in 1..{num_candidates}, the number of candidates")
+    cuts = checked_ks(ks, None)
+    if cuts[-1] > num_candidates:
+        raise InputError(f"k={cuts[-1]} is above {num_candidates}, the number of candidates; give lower cuts")
     return num_candidates, cuts
 
 
