@@ -138,6 +138,17 @@ def test_items_without_instances_keep_their_place_if_free():
     assert np.array_equal(still.item_of_leaf, tree.item_of_leaf)
 
 
+def test_unsigned_counts_are_counts():
+    """Negated they would wrap, and items without instances would choose first."""
+    tree = random_tree(30, np.random.default_rng(0), branching=3)
+    score, _ = table_score(tree, 1)
+    counts = np.random.default_rng(2).integers(0, 3, 30)
+    signed, unsigned = (
+        assign(tree, score, num_instances=each, stride=2) for each in (counts, counts.astype(np.uint32))
+    )
+    assert np.array_equal(signed.item_of_leaf, unsigned.item_of_leaf)
+
+
 def test_invalid_shapes_are_refused():
     tree = random_tree(10, np.random.default_rng(0))
     score, _ = table_score(tree, 1)

@@ -37,7 +37,8 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
     has capacity, else the node with most capacity (ties: lower node). Raises `InputError` on a stride below 1, counts
     of another length, and scores of the wrong shape or NaN.
     """
-    shape, counts = tree.shape, np.asarray(num_instances)
+    # Signed, as the order of choice negates them.
+    shape, counts = tree.shape, np.asarray(num_instances, float)
     if stride < 1:
         raise InputError(f"stride={stride} is below 1")
     if counts.shape != (tree.num_items,) or counts.min() < 0:
