@@ -71,7 +71,7 @@ class InBatchSampler(ABC):
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken."""
+        """Continue where `state` was taken; `state` itself does not change in later steps."""
         del state
 
 
@@ -190,7 +190,7 @@ class GTower(InBatchSampler):
         return {"gap": self.gap, "last": self.last, "step": self.step}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.gap, self.last, self.step = state["gap"], state["last"], state["step"]
+        self.gap, self.last, self.step = state["gap"].clone(), state["last"].clone(), state["step"]
 
 
 @dataclass

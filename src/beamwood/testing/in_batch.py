@@ -82,8 +82,12 @@ class InBatchSamplerContract:
         whole, resumed = copy.deepcopy(self.sampler), copy.deepcopy(self.sampler)
         for seed in (7, 8):
             self.step(whole, seed)
-        resumed.load_state(copy.deepcopy(whole.state()))
-        for seed in (9, 10):
-            (ours, losses), (theirs, others) = self.step(whole, seed), self.step(resumed, seed)
+        state = copy.deepcopy(whole.state())
+        resumed.load_state(state)
+        results = [(self.step(whole, seed), self.step(resumed, seed)) for seed in (9, 10)]
+        # The state is its owner's: whoever loads it again continues from there too.
+        resumed.load_state(state)
+        results += [(ours, self.step(resumed, seed)) for (ours, _), seed in zip(results, (9, 10), strict=True)]
+        for (ours, losses), (theirs, others) in results:
             assert torch.equal(ours.candidates_C, theirs.candidates_C)
             assert torch.equal(losses, others)
