@@ -72,6 +72,6 @@ def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
     parts = [np.empty(0)]
     for likely_BN in probabilities(searcher, query):
         totals = likely_BN.sum(axis=1)
-        # A row without scores is left out of the gap.
+        # A row without scores has a gap of 0.
         parts.append(likely_BN[:, tail_N].sum(axis=1) / num_rare * num_items - (totals > 0))
     return TailGap(np.concatenate(parts), made_by(searcher))

@@ -209,7 +209,7 @@ class Term:
 
 def checked_scores(term: Term, added: Array, query: TermQuery) -> Array:
     """What a term adds. Errors: it has another shape than the scores."""
-    num = query.shape.level_size(query.level) if query.nodes is None else query.nodes.shape[-1]
+    num = query.size if query.nodes is None else query.nodes.shape[-1]
     wanted, shape = (len(query.leaves), num), tuple(added.shape)
     if len(shape) > 2 or any(size not in (1, own) for size, own in zip(shape[::-1], wanted[::-1], strict=False)):
         raise InputError(f"the score of the term '{term.name}' has shape {list(shape)}; return {list(wanted)}")

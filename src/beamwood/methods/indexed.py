@@ -43,10 +43,10 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
     """Exact search over the item vectors of a fitted model. Errors: a model without any, such as a counting one."""
     searcher = fitted.searcher
     found = part_with(searcher, VectorSearcher)
-    if isinstance(found, VectorSearcher):
+    if found is not None:
         return found
     tree = part_with(searcher, TreeSearcher)
-    if not isinstance(tree, TreeSearcher):
+    if tree is None:
         raise InputError(
             f"start.folder='{folder}' holds {method_of(fitted)}, which has no item vectors; give one that has, "
             "such as two_tower, sasrec or din"

@@ -63,8 +63,7 @@ def norms_of(weights: DinWeights) -> Norms:
         raise InputError("the bounds cover the network alone, without added score terms; fit with start.scores=random")
     largest = float(np.linalg.norm(weights.nodes, axis=1).max())
     attention = [weights.attention_in, weights.attention_out]
-    every = [*attention, *weights.layers]
-    slopes = [float(np.abs(layer.slope).max()) for layer in every if layer.slope is not None]
+    slopes = [float(np.abs(layer.slope).max()) for layer in (*attention, *weights.layers)]
     return Norms(
         nodes=largest,
         history=largest,

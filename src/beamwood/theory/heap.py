@@ -48,7 +48,7 @@ def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: Callable[..., F
 
 
 def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.int64]:
-    """int64[min(k, capacity)], the leaves that a beam of width k reaches, best first; ties by lower node.
+    """int64[at most k], the leaves that a beam of width k reaches, best first; ties by lower node.
 
     `scores`: a level list; a node of score -inf is never expanded. Source: DTR, algorithm 1. Errors: k below 1, arrays
     that do not fit the shape.
@@ -59,7 +59,7 @@ def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.
         raise InputError("the arrays of scores do not fit the tree's shape; give one array a level, the root's first")
     nodes = np.zeros(1, np.int64)
     for level in range(1, shape.depth + 1):
-        fanout = shape.level_size(level) // shape.level_size(level - 1)
+        fanout = shape.fanout(level)
         nodes = (nodes[:, None] * fanout + np.arange(fanout)).ravel()
         nodes = nodes[np.isfinite(scores[level][nodes])]
         nodes = nodes[np.lexsort((nodes, -scores[level][nodes]))][:k]

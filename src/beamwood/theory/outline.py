@@ -98,13 +98,13 @@ def _level(
     lost = np.bincount(node_N[label_items[lost_on == level]], minlength=size) if level else np.zeros(size, np.int64)
     order = np.lexsort((np.arange(len(node_N)), -np.asarray(counts_N), node_N))
     firsts = np.searchsorted(node_N[order], np.arange(size + 1))
-    frequent = _frequent(node_N, categories)
+    frequent, total = _frequent(node_N, categories), max(1, counts_N.sum())
     return [
         {
             "level": level,
             "number": number,
             "items": int(live),
-            "share": float(taken[number] / max(1, counts_N.sum())),
+            "share": float(taken[number] / total),
             "labels": int(labels[number]),
             "lost": int(lost[number]),
             "categories": tuple(CategoryShare(name, count / int(live)) for name, count in frequent.get(number, ())),

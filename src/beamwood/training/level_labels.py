@@ -1,8 +1,8 @@
 """Label rules: on which levels a target's ancestor is a positive node.
 
 Shape legend: B histories, L history length, T targets a history, H levels, K branching, N items.
-Every rule gives z bool[H, B, T], level 1 first. Without a rule every ancestor is positive (the summed labels of TDM,
-JTM, PLT and plain DTR: a node's label is the sum over the items below it).
+Every rule gives z bool[H, B, T], level 1 first, or float32 where labels are normalised. Without a rule every ancestor
+is positive (the summed labels of TDM, JTM, PLT and plain DTR: a node's label is the sum over the items below it).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamwood.blocks import blocks
 from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, one_step_labels, rectified_levels
 from beamwood.models.din import DinScorer, LevelNodes
@@ -46,10 +47,9 @@ def estimated_labels(
     """
     if estimator.num_items != tree.num_items:
         raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")
-    height = max(1, _CELLS // tree.num_items)
     parts = [
         _labels_of_block(estimator, tree, histories.take(rows), targets_BT[rows], rule, normalised=normalised)
-        for rows in np.split(np.arange(len(histories)), range(height, len(histories), height))
+        for rows in blocks(len(histories), _CELLS // tree.num_items)
     ]
     return torch.cat(parts, dim=1)
 

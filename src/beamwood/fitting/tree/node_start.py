@@ -96,8 +96,7 @@ class TreeCounts:
         Their kind is `model.neighbours`, or "around" where that is None.
         """
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
-        kind = self.vectors.config.model.neighbours or "around"
-        budget = self.vectors.budget or Budget()
+        kind, budget = self.vectors.config.model.neighbours or "around", self.vectors.budget
         parts = []
         for fold in every:
             whose = self.folds == fold if num_folds else None

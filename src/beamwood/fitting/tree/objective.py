@@ -81,7 +81,10 @@ class TreeBatch:
 
 
 class ScoredLevel(NamedTuple):
-    """One level of a batch: `scores` [B, M] of the drawn nodes, `targets` [B, T], nodes, and `labels` bool[B, T]."""
+    """One level of a batch: `scores` [B, M] of the drawn nodes, `targets` [B, T], nodes, and their `labels` [B, T].
+
+    Labels are bool, or float32 where they are normalised.
+    """
 
     draw: LevelDraw
     scores: Tensor

@@ -127,7 +127,7 @@ class JtrTask(ContinuedTask):
 
         As many as fit the time limit.
         """
-        rng = torch.Generator().manual_seed(self.seed % 2**63)
+        rng = torch.Generator().manual_seed(self.seed)
         rows = torch.randperm(len(self.users), generator=rng).numpy()
         leaves = self.nodes.detach().numpy()[self.tree.leaves]
         room = _SHARE * max(budget.left, 0.0)
