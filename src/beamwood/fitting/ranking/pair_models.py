@@ -60,7 +60,7 @@ def build_pair_model(
         raise InputError(f"model.graph=true is for model.kind=graphrec, not for {score.kind}; leave it out")
     if start.items == "transitions" and not score.reads_history:
         raise InputError(f"start.items=transitions is for model.kind=din, not for {score.kind}; leave it out")
-    counts = len(train.users), len(train.items)
+    counts = len(train.users), train.num_items
     inputs: PairInputs = {
         "item_features": item_features(train, own.item_columns),
         "user_features": user_features(train, own.user_columns),

@@ -47,7 +47,7 @@ def start_tree(
     certain to exceed `budget`.
     """
     train, tree = split.train, config.tree
-    start, num_items = tree.start, len(train.items)
+    start, num_items = tree.start, train.num_items
     assert start not in ("auto", "papers"), "a plan resolves it"
     if start == "flat":
         return flat_tree(num_items)
@@ -131,10 +131,8 @@ def pifa_item_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generat
 
     A long log is sampled evenly, ten instances an item on average, as neighbouring windows are nearly equal.
     """
-    examples, num_items = (
-        windows(train.histories, length=sum(config.model.windows) + 1, min_history=1),
-        len(train.items),
-    )
+    num_items = train.num_items
+    examples = windows(train.histories, length=sum(config.model.windows) + 1, min_history=1)
     rows = np.arange(0, len(examples), max(1, len(examples) // max(_INSTANCES, 10 * num_items)))
 
     def block(rows: IndexArray) -> tuple[sparse.csr_matrix, IndexArray]:

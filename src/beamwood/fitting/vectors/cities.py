@@ -51,12 +51,10 @@ class CitiesTask(SearchedTask[ContextBatch]):
         train = split.train
         self.config = config
         self.before = tied_sequence(config.start.folder, split)
-        self.contexts = Occurrences.of(train.histories, len(train.items))
+        self.contexts = Occurrences.of(train.histories, train.num_items)
         counts = self.contexts.counts
-        self.head, self.tail = (
-            np.flatnonzero(counts > config.examples.rare),
-            np.flatnonzero((counts > 0) & (counts <= config.examples.rare)),
-        )
+        self.head = np.flatnonzero(counts > config.examples.rare)
+        self.tail = np.flatnonzero((counts > 0) & (counts <= config.examples.rare))
         if len(self.head) == 0:
             raise InputError(f"no item has more than examples.rare={config.examples.rare} interactions; lower it")
         self.num_examples = len(self.head)

@@ -63,14 +63,14 @@ def neighbour_matrix(
     pairs for each of its items. `of_users` bool[users]: the users who count; None for all. `directed`: C alone. A log
     of more than `most` interactions is sampled by evenly spread users. Errors: as `counts_within`.
     """
-    most = max(_INTERACTIONS, _PER_ITEM * len(train.items)) if most is None else most
+    most = max(_INTERACTIONS, _PER_ITEM * train.num_items) if most is None else most
     num_users, num_interactions = len(train.histories), max(1, len(train.histories.items))
     users = evenly(num_users, math.ceil(num_users * min(1, most / num_interactions)))
     if of_users is not None:
         users = users[of_users[users]]
     histories = train.histories.take(users)
     weights = np.maximum(histories.lengths, 1) ** -0.5
-    counts = counts_within(histories, len(train.items), _STEPS, power=power, weights=weights, budget=budget)
+    counts = counts_within(histories, train.num_items, _STEPS, power=power, weights=weights, budget=budget)
     return sparse.csr_matrix(counts if directed else counts + counts.T)
 
 
@@ -103,7 +103,7 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
 
 def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
     """`transition_vectors`, and whether they are exact."""
-    num_items = len(train.items)
+    num_items = train.num_items
     counts = neighbour_matrix(train, budget=budget)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
     # Without the mean, each small isolated group of items has one of the largest eigenvalues.

@@ -53,7 +53,7 @@ class MeltTask(SearchedTask[BranchBatch]):
         self.config, self.histories = config, train.histories
         self.before = tied_sequence(config.start.folder, split)
         encoder, lengths = self.before.encoder, train.histories.lengths
-        self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True)
+        self.contexts = Occurrences.of(train.histories, train.num_items, after_others=True)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0
         self.rarest = int(np.quantile(self.counts, config.examples.item_quantile))
         # The encoder reads at most its length, and queries may be truncated to it: a full history is not a short one.

@@ -111,7 +111,7 @@ def build_model(
     model, encoder = config.model, config.encoder
     return make(
         encoder,
-        len(train.items),
+        train.num_items,
         width=model.width,
         length=model.length,
         dropout=model.dropout,

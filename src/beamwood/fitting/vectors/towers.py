@@ -68,7 +68,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
 
     def __init__(self, train: Dataset, config: TowerConfig, sampler: InBatchSampler | None = None) -> None:
         self.config, self.train, self.histories = config, train, train.histories
-        self.num_items = len(train.items)
+        self.num_items = train.num_items
         starts = np.repeat(train.histories.indptr[:-1], train.histories.lengths)
         positions = np.arange(len(starts))
         # A history tower needs an item before the target.
@@ -214,7 +214,7 @@ def masked_candidates(items_B: Tensor, candidates_C: Tensor, known: ItemLists, *
 
 def _build_towers(train: Dataset, config: TowerConfig, generator: torch.Generator) -> TwoTower:
     """The towers of a configuration."""
-    num_items, model = len(train.items), config.model
+    num_items, model = train.num_items, config.model
     users: UserTable | MeanTower | SequenceModel
     if model.user_tower == "mf":
         users = UserTable(len(train.users), model.width, generator)

@@ -167,7 +167,7 @@ class _Training:
         assert isinstance(start.decoder, Sums)
         self.plain = torch.from_numpy(start.decoder.tables_MKD.copy())
         shapes = shapes_of(*start.decoder.shape, settings.num_layers, settings.hidden)
-        generator = torch.Generator().manual_seed(inputs.seed % 2**63)
+        generator = torch.Generator().manual_seed(inputs.seed)
         self.weights: dict[str, Any] = {"words": self.plain.clone().requires_grad_()}
         for name, shape in shapes.items():
             if name.endswith("inner"):

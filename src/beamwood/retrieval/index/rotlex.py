@@ -151,10 +151,8 @@ class _Training:
         import torch
 
         self.settings, self.vectors, self.began, self.seconds = settings, vectors, time.monotonic(), inputs.seconds
-        self.rng, self.generator = (
-            np.random.default_rng(inputs.seed),
-            torch.Generator().manual_seed(inputs.seed % 2**63),
-        )
+        self.rng = np.random.default_rng(inputs.seed)
+        self.generator = torch.Generator().manual_seed(inputs.seed)
         self.num_children = settings.num_children or min(141, max(2, round(math.sqrt(len(vectors) / 25))))
         self.num_buckets = self.num_children**2
         # Encoders read vectors of about length 1 a column.
