@@ -14,7 +14,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
-from beamwood.serve.store.protocol import StoreUnavailable
+from beamwood.serve.store.protocol import Retention, StoreUnavailable
 from served import dated, post, send, serving, two_users, wait_until
 
 NOW = int(time.time())
@@ -310,6 +310,20 @@ def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkey
         store.is_full = False
         wait_until(lambda: events == ["store_down", "store_up"])
         send(client, {"user": 99, "item": 1})
+
+
+def test_retention_goes_on_in_a_full_store(folder, monkeypatch):
+    store = FullStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.02)
+    monkeypatch.setattr("beamwood.serve.histories._COMPACT_SECONDS", 1e9)
+    with serving(folder, retention=Retention(keep_events=3)) as client:
+        send(client, *({"user": 99, "item": item} for item in range(9)))
+        store.is_full = True
+        send(client, {"user": 99, "item": 1}, status=503)
+        monkeypatch.setattr("beamwood.serve.histories._COMPACT_SECONDS", 0.02)
+        wait_until(lambda: len(store.page(99)) == 3)
+        assert client.service.histories.trouble is not None
 
 
 def test_a_store_that_comes_back_with_a_full_disk_makes_the_service_ready(folder, users, monkeypatch):

@@ -276,13 +276,15 @@ class HistoryGateway:
             with suppress(Problem):
                 self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._unread_since = 0.0
+                if time.monotonic() - compacted > _COMPACT_SECONDS:
+                    compacted = time.monotonic()
+                    # A store that is full may delete, and so have room again.
+                    with suppress(Problem):
+                        await self._compact()
                 if self._is_refusing:
                     await self.call("put", lambda store: store.put(_PROBE, secrets.token_hex(_PROBE_BYTES // 2)))
                     await self.call("put", lambda store: store.put(_PROBE, ""))
                 self._answers()
-                if time.monotonic() - compacted > _COMPACT_SECONDS:
-                    compacted = time.monotonic()
-                    await self._compact()
 
     async def _compact(self) -> None:
         """Let go of what is beyond the retention, and old by a clock that is believed."""
@@ -296,13 +298,13 @@ class HistoryGateway:
         self._is_doubted = doubted is not None
         if self._is_doubted and not was_doubted and retention != Retention():
             self._said("clock_ahead", reason="ages leave the jump out for a day; mend the clock")
+        if retention != Retention():
+            await self.call("compact", lambda store: store.compact(retention, believed))
         # A doubt outlasts the process, which may be restarted every day.
         if doubted != self._doubt_kept or (doubted is None and monotonic - self._clock_kept > _CLOCK_SECONDS):
             text = msgspec.json.encode([now if doubted is None else self._clock.last, doubted]).decode()
             await self.call("put", lambda store: store.put(_CLOCK, text))
             self._clock_kept, self._doubt_kept = monotonic, doubted
-        if retention != Retention():
-            await self.call("compact", lambda store: store.compact(retention, believed))
 
     def close(self) -> None:
         """Finish pending writes, and close the store."""
