@@ -1,5 +1,6 @@
-"""A clock that jumps loses no stored answer before its time."""
+"""A clock that jumps loses no stored answer before its time, and ages no model."""
 
+import re
 import time
 from contextlib import closing
 
@@ -89,3 +90,14 @@ def test_no_answer_is_stored_on_request(tmp_path):
         client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert not client.service.histories.store.noted([answer["request_id"]])
         assert client.get("/v1/experiments").json()["groups"] == []
+
+
+@pytest.mark.parametrize("jump", [-10 * HOUR, 10 * HOUR])
+def test_a_jump_does_not_change_the_age_of_a_model(tmp_path, monkeypatch, jump):
+    folder, _ = saved(tmp_path / "model")
+    with serving(folder) as client:
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + jump)
+        assert 0 <= client.get("/v1/models").json()["age_seconds"] < HOUR
+        (age,) = re.findall(r"^beamwood_snapshot_age_seconds (.*)$", client.get("/metrics").text, re.MULTILINE)
+        assert 0 <= float(age) < HOUR

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -54,7 +53,6 @@ class Service:
         self.metrics = metrics = Metrics()
         self.models = models = ActiveModels(settings)
         self.in_flight = self.answered = 0
-        self.started = time.time()
         self.draining = self.closing = self.closed = False
         self.histories = histories = HistoryGateway(settings, said, metrics.registry)
         self._closing.callback(histories.close)

@@ -46,7 +46,7 @@ class Snapshot:
     the end of the log, None if unknown. `kinds`: which types of events count. `learned`: the version of
     what was learned about items (see `serve.items.learned`), empty if nothing. `known`: the number of the folder's
     items. `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
-    information is placed by its category.
+    information is placed by its category. `opened`: when, by `time.monotonic`.
     """
 
     number: int
@@ -64,7 +64,7 @@ class Snapshot:
     by_category: bool = False
     end: float | None = None
     kinds: Kinds = field(default_factory=Kinds)
-    opened: float = field(default_factory=time.time)
+    opened: float = field(default_factory=time.monotonic)
     by_label: dict[str, dict[int, float]] = field(default_factory=dict, repr=False)
     """The mixtures of new items by category, as far as they were asked for."""
     by_piece: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)

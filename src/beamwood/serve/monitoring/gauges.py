@@ -60,7 +60,7 @@ def _number(models: ActiveModels) -> float:
 
 def _age(models: ActiveModels) -> float:
     """Seconds; NaN without a snapshot."""
-    return math.nan if models.current is None else time.time() - models.current.opened
+    return math.nan if models.current is None else time.monotonic() - models.current.opened
 
 
 def _new(models: ActiveModels) -> float:

@@ -54,7 +54,7 @@ async def _models(call: Call) -> Models:
         snapshot.model,
         snapshot.number,
         str(snapshot.folder),
-        round(time.time() - snapshot.opened, 3),
+        round(time.monotonic() - snapshot.opened, 3),
         snapshot.num_items,
         0 if snapshot.names.users is None else len(snapshot.names.users),
         str(snapshot.retriever.metadata.get("method", snapshot.searcher.kind)),
