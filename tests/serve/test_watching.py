@@ -171,6 +171,28 @@ def test_a_folder_found_during_a_load_is_loaded_afterwards(watched, models, tmp_
     wait_until(lambda: model(client) == "other")
 
 
+def test_folders_that_stay_the_same_are_read_once(models, tmp_path, monkeypatch):
+    """A year of models is looked through every other second."""
+    root, reads = tmp_path / "models", []
+
+    def noted(path):
+        if path.parent == root:
+            reads.append(path.name)
+        return read_manifest(path)
+
+    monkeypatch.setattr(loading, "read_manifest", noted)
+    for number in range(3):
+        shutil.copytree(models[0], root / f"{number}")
+    with serving(models[0], models_dir=root) as client:
+        for _ in range(3):
+            assert client.service.loader.changed(models[0]) is None
+        assert sorted(reads) == ["0", "1", "2"]
+        reads.clear()
+        shutil.copy(models[1] / "manifest.json", root / "1")
+        client.service.loader.changed(models[0])
+        assert reads == ["1"]
+
+
 def test_a_model_dated_in_the_future_does_not_stop_the_watch(models, tmp_path, monkeypatch):
     root, soon = tmp_path / "models", datetime.now(UTC) + timedelta(days=1)
     times = {"one": "2026-01-01", "other": "2999-01-01", "later": soon.isoformat(timespec="seconds")}

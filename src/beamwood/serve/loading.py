@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from beamwood.artefact import read_manifest
+from beamwood.artefact.manifest import MANIFEST
 from beamwood.errors import InputError
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.answering import recommended
@@ -38,6 +40,7 @@ __all__ = ["Loaded", "Loader", "folders_of"]
 _RECORDED = 100
 _TRIED_K, _LATEST = 20, 100
 _TRIED_SECONDS = 30.0
+_MOST_MANIFESTS = 10_000
 
 
 class Loaded(Struct):
@@ -256,7 +259,7 @@ def _is_finite(item: Any) -> bool:
 def folders_of(root: Path) -> list[Path]:
     """The loadable folders, in order; none where the root cannot be read."""
     try:
-        return [each for each in _shown(root) if os.path.isfile(each / "manifest.json")]
+        return [each for each in _shown(root) if os.path.isfile(each / MANIFEST)]
     except OSError:
         return []
 
@@ -274,17 +277,29 @@ def _state(path: Path) -> object:
     return None
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        return read_manifest(path)
-    except (InputError, OSError):
-        return {}
-
-
 def _created(path: Path) -> str:
-    return str(_manifest(path).get("created", ""))
+    """When the model of a folder was saved, as text; empty where none can be read."""
+    return _told(path)[0]
 
 
 def _checksum(path: Path) -> str | None:
-    found = _manifest(path).get("checksum")
-    return None if found is None else str(found)
+    return _told(path)[1]
+
+
+def _told(path: Path) -> tuple[str, str | None]:
+    """Time and checksum by the manifest; it is read again once it has changed, as a year of models is looked through
+    every other second.
+    """
+    try:
+        about = os.stat(path / MANIFEST)
+        return _read(path, (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    except (InputError, OSError):
+        return "", None
+
+
+@lru_cache(maxsize=_MOST_MANIFESTS)
+def _read(path: Path, state: tuple[int, ...]) -> tuple[str, str | None]:  # noqa: ARG001
+    """See `_told`; `state` changes with the file. Errors are not kept."""
+    found = read_manifest(path)
+    checksum = found.get("checksum")
+    return str(found.get("created", "")), None if checksum is None else str(checksum)
