@@ -138,7 +138,7 @@ def natives(searcher: Any) -> Iterator[tuple[Any, str]]:
         for part in searcher.parts:
             yield from natives(part.searcher)
     elif isinstance(searcher, TreeSearcher):
-        yield searcher._search, "_core"
+        yield searcher.core, "_core"
     elif isinstance(searcher, TreeInWay | ExactTree):
         yield from natives(searcher.tree)
     elif isinstance(searcher, VectorSearcher) and isinstance(searcher.index, HnswIndex):

@@ -82,7 +82,7 @@ def test_python_overhead_does_not_grow_with_the_catalogue(kind, tmp_path):
     for size, users in ((1_000, 100), (50_000, 5_000)):
         retriever_of(tree_searcher(size), num_users=users).save(tmp_path / str(size))
         retriever = Retriever.load(tmp_path / str(size))
-        retriever.searcher._search = Stub(retriever.searcher._search)
+        retriever.searcher.core = Stub(retriever.searcher.core)
         took.append(seconds(asks(retriever)[kind]))
     assert took[1] <= 4 * took[0]
     # Fifteen times the value of an idle machine.

@@ -49,7 +49,7 @@ class ExtendedTree(TreeSearcher):
         mixtures.check(fitted.num_items)
         self.fitted, self.mixtures = fitted, mixtures
         slots, leaves = slots_of(fitted), self._leaves_of_new()
-        self.weights, self._search, self.tree = slots.weights, slots.search(), fitted.tree.with_items(leaves)
+        self.weights, self.core, self.tree = slots.weights, slots.search(), fitted.tree.with_items(leaves)
         some = mixtures.lists.lengths > 0
         rows_O, others = (np.flatnonzero((leaves < 0) & each).astype(np.int32) for each in (some, ~some))
         self._beside = Beside(fitted.num_items, len(mixtures), rows_O)
@@ -60,7 +60,7 @@ class ExtendedTree(TreeSearcher):
         self._standing = self.tree.leaf_of_item
         if len(rows_O):
             of_leaves = mixtures.take(rows_O).moved(fitted.tree.leaf_of_item)
-            self._extra = ExtraLeaves(self.weights, self._search, of_leaves)
+            self._extra = ExtraLeaves(self.weights, self.core, of_leaves)
             self._standing = self.tree.leaf_of_item.copy()
             self._standing[fitted.num_items + rows_O] = self.tree.shape.capacity + np.arange(len(rows_O))
             self._heaviest = of_leaves.heaviest()

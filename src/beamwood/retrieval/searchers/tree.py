@@ -73,7 +73,8 @@ class TreeSearcher:
     proportion to k, or to `options.num_exact`. Ties on a level go to the lower node, among results to the lower item.
     Where the scorer has a positive weight for seen items, the history's own items are candidates too, as a search may
     not reach their leaves. `link`: the meaning of a score; by "path" that of a leaf is the log-probability of its path,
-    each step a sigmoid (PLT); the others do not change answers. Source: DTR, algorithm 1.
+    each step a sigmoid (PLT); the others do not change answers. `core`: the kernel that searches, by leaf. Source: DTR,
+    algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
@@ -100,28 +101,23 @@ class TreeSearcher:
         self.weights, self.tree, self.beam_width = weights, tree, beam_width
         self.link, self.ways = link, ways or narrower_beams(beam_width)
         self._length = weights.history_length
-        self._search = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
+        self.core = DinSearch(weights, tree.shape, threads=threads, by_path=link.along_path)
         self._come_again = any(part.term.seen_again(part.arrays) for part in weights.terms.values())
-
-    @property
-    def core(self) -> DinSearch:
-        """The kernel that searches, by leaf."""
-        return self._search
 
     @property
     def threads(self) -> int:
         """Rows searched at once."""
-        return self._search.threads
+        return self.core.threads
 
     @property
     def queue(self) -> Queue:
         """The queue of waiting callers: `kernels.search.Queue`."""
-        return self._search.queue
+        return self.core.queue
 
     @property
     def searched_by(self) -> str:
         """The implementation: the native core, or numpy and why."""
-        return f"numpy: {self._search.why_numpy}" if self._search.why_numpy else "the native core"
+        return f"numpy: {self.core.why_numpy}" if self.core.why_numpy else "the native core"
 
     @property
     def num_items(self) -> int:
@@ -151,9 +147,9 @@ class TreeSearcher:
             return self._exact(query, k, options)
         leaves, live, excluded = self._leaves(query), self._live(options), self._excluded(options)
         if way.kind == "beam":
-            found = self._search.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
+            found = self.core.beam(leaves, beam_width=way.beam_width, k=k, live=live, excluded=excluded)
         else:
-            found = self._search.steered(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
+            found = self.core.steered(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
         return self._hits(found)
 
     def later(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> LaterHits | None:
@@ -163,7 +159,7 @@ class TreeSearcher:
             return None
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         leaves, live, excluded = self._leaves(query), self._live(options), self._excluded(options)
-        later = self._search.later(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
+        later = self.core.later(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
         return None if later is None else LaterHits(later, self._hits)
 
     def apart(self, query: Query, k: int) -> Candidates:
@@ -185,14 +181,14 @@ class TreeSearcher:
         return self._exact(query, k, options)
 
     def _exact(self, query: Query, k: int, options: SearchOptions) -> Hits:
-        found = self._search.exact(self._leaves(query), k=k, live=self._live(options), excluded=self._excluded(options))
+        found = self.core.exact(self._leaves(query), k=k, live=self._live(options), excluded=self._excluded(options))
         return self._hits(found)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
         check_items(items_BM, len(query), self.num_items)
-        return self._search.score(self._leaves(query), self.tree.leaves_of(items_BM))
+        return self.core.score(self._leaves(query), self.tree.leaves_of(items_BM))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         shape = self.tree.shape
@@ -225,7 +221,7 @@ class TreeSearcher:
     def leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items, -1 padding on the left."""
         try:
-            return leaves_of(self._search.module, self.tree.leaf_of_item, histories, self._length)
+            return leaves_of(self.core.module, self.tree.leaf_of_item, histories, self._length)
         except IndexError:
             check_histories(histories, self.num_items)
             raise
@@ -237,7 +233,7 @@ class TreeSearcher:
         """Each row's leaves to exclude, sorted, distinct, and only live ones."""
         if options.excluded is None:
             return None
-        return banned_of(self._search.module, self.tree.leaf_of_item, options.excluded, options.allowed)
+        return banned_of(self.core.module, self.tree.leaf_of_item, options.excluded, options.allowed)
 
     def _way(self, k: int, options: SearchOptions) -> Way:
         """The way of searching for k results."""
@@ -274,7 +270,7 @@ class TreeSearcher:
 
     def _hits(self, found: SearchResult) -> Hits:
         # The core orders ties by leaf, an answer by item.
-        items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
+        items = items_of_leaves(self.core.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
 
 
