@@ -1,4 +1,4 @@
-"""Plain data that every room shares.
+"""Plain data that all parts of the package share.
 
 Shape legend: B rows of a batch, L history length, N items, k results asked for.
 """
@@ -271,6 +271,15 @@ class SearchOptions:
         assert self.allowed is not None
         mask, kept = self.allowed, self.prepared
         return make(mask) if kept is None or kept.mask is not mask else kept.once(owner, lambda: make(mask))
+
+    @property
+    def num_allowed(self) -> int:
+        """How many items `allowed` allows, counted once for a `prepared` filter."""
+        return self.of_filter(_num_true, _num_true)
+
+
+def _num_true(mask: BoolArray) -> int:
+    return int(np.count_nonzero(mask))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ __all__ = [
     "in_order",
     "join_hits",
     "no_hits",
-    "num_allowed",
     "of_columns",
     "sort_candidates",
     "top_k",
@@ -176,11 +175,6 @@ def of_columns(hits: Hits, items_M: NDArray[np.int32]) -> Hits:
     """The hits of a search over M columns as hits of the columns' items."""
     # An empty place, -1, is the last element.
     return Hits(np.append(items_M, np.int32(-1))[hits.items], hits.scores, hits.scored)
-
-
-def num_allowed(allowed: BoolArray) -> int:
-    """How many items a filter bool[N] allows, for `SearchOptions.of_filter`."""
-    return int(np.count_nonzero(allowed))
 
 
 def descending(values_N: FloatArray) -> NDArray[np.int32]:

@@ -21,7 +21,7 @@ from beamwood.ragged import indptr_of
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed, own_settings
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import num_allowed, sort_candidates
+from beamwood.retrieval.top_k import sort_candidates
 from beamwood.types import FloatArray, Hits, SearchOptions, among
 
 __all__ = ["HnswIndex", "HnswSettings"]
@@ -113,7 +113,7 @@ class HnswIndex:
         """
         allowed, num_items = options.allowed, len(self.vectors)
         fits = allowed is not None and len(allowed) == num_items
-        if fits and options.of_filter(num_allowed, num_allowed) < _SELECTIVE * num_items:
+        if fits and options.num_allowed < _SELECTIVE * num_items:
             return best_products(queries_BD, self.vectors, k, excluded=options.excluded, allowed=allowed)
         return by_row(self._row, len(self.vectors), queries_BD, k, options)
 

@@ -20,7 +20,7 @@ from beamwood.kernels.rows import sum_of_rows
 from beamwood.ragged import is_in, sorted_distinct
 from beamwood.retrieval.search_checks import check_histories, check_items, check_search
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import descending, in_order, no_hits, num_allowed
+from beamwood.retrieval.top_k import descending, in_order, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -98,7 +98,7 @@ class NeighbourSearcher:
         histories, excluded, allowed = query.histories, options.excluded, options.allowed
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         hits = no_hits(len(histories), k)
-        hits.scored[:] = self.num_items if allowed is None else options.of_filter(num_allowed, num_allowed)
+        hits.scored[:] = self.num_items if allowed is None else options.num_allowed
         for row, (near, sums, places) in enumerate(self._sums(histories, excluded)):
             banned = np.empty(0, np.int32) if excluded is None else sorted_distinct(excluded[row])
             banned = banned if allowed is None else banned[allowed[banned]]

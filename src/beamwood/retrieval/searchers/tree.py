@@ -29,7 +29,7 @@ from beamwood.retrieval.search_checks import check_histories, check_items, check
 from beamwood.retrieval.searchers.candidates import Candidates, allowed_seen
 from beamwood.retrieval.searchers.ways import StoredWay, Ways, narrower_beams
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import num_allowed, sort_candidates
+from beamwood.retrieval.top_k import sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -245,7 +245,7 @@ class TreeSearcher:
         """Whether the allowed items are no more than the nodes that the way would score on average."""
         if options.allowed is None:
             return False
-        count, level_most = options.of_filter(num_allowed, num_allowed), self.tree.shape.branching * way.beam_width
+        count, level_most = options.num_allowed, self.tree.shape.branching * way.beam_width
         if way.kind != "beam":
             return count <= _EXACT_FACTOR * way.judged
         # By path an exact search scores each level as well.

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from beamwood.retrieval.searchers.tree import LaterHits, TreeSearcher
-from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.explaining import explained
 from beamwood.serve.answer.filter_form import refusing
@@ -116,7 +115,7 @@ class Recommending:
             unknown_user=known.unknown_user,
             beam_width=asked.rung.beam_width,
             degraded=asked.rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
-            allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
+            allowed=None if options.allowed is None else options.num_allowed,
             took_ms=Took(search=round(1000 * searched, 3), rank=round(1000 * ranked, 3)),
             items=items,
             unknown_items=known.unknown_items,
