@@ -158,9 +158,9 @@ class DinScorer(nn.Module):
         All levels pass the MLP together, so that batch statistics cover the whole step. `folds_B`: the fold excluded
         from the neighbour lists of each row.
         """
-        leaves_BL = without_empty_windows(self.windows, leaves_BL)
         if self.recompute and torch.is_grad_enabled():
             return [checkpoint(self.level_scores, leaves_BL, entry, folds_B, use_reentrant=False) for entry in levels]
+        leaves_BL = without_empty_windows(self.windows, leaves_BL)
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
         scores = torch.split(self.mlp_scores(torch.cat(first, dim=1)), counts, dim=1)

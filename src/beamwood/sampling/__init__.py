@@ -1,1 +1,1 @@
-"""Samplers: they return ids and their log q, not scores or losses."""
+"""Samplers: they return ids and their log q; those from a batch return losses, for the reason that `in_batch` gives."""

@@ -20,14 +20,14 @@ Negatives = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def candidate_negatives(
-    candidates_BK: NDArray[np.int64], targets_BT: NDArray[np.int64], num: int, rng: torch.Generator
+    candidates_BK: NDArray[np.int64], targets_BT: NDArray[np.int64], num: int, generator: torch.Generator
 ) -> Negatives:
     """At most `num` different candidates (-1: none) of a row that are no target; they stand only for themselves."""
     usable = candidates_BK >= 0
     for column in targets_BT.T:
         usable &= candidates_BK != column[:, None]
     # Random sort keys select a random subset of the usable negatives.
-    keys = torch.rand(candidates_BK.shape, generator=rng, dtype=torch.float64).numpy()
+    keys = torch.rand(candidates_BK.shape, generator=generator, dtype=torch.float64).numpy()
     order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
     chosen, real = np.take_along_axis(candidates_BK, order, axis=1), np.take_along_axis(usable, order, axis=1)
     return np.where(real, chosen, targets_BT[:, :1]), np.where(real, 0.0, -np.inf)

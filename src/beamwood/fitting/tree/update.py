@@ -52,22 +52,24 @@ class TreeUpdate:
         tree, rng = self.model.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
             return _kmeans_seconds(self.model.leaf_vectors(), tree.shape)
-        return self._learner(rng).estimate()
+        return self._learner(self._targets(), rng).estimate()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
         """The tree learned from the current model; None if `budget` ran out."""
         tree, rng = self.model.tree, np.random.default_rng([self.seed, number])
         if self.settings.learner == "kmeans":
             return kmeans_tree(self.model.leaf_vectors(), rng, shape=tree.shape)
-        targets = self.examples.targets(np.arange(len(self.examples)))
-        num_instances = np.bincount(targets, minlength=tree.num_items)
-        return self._learner(rng).learn(num_instances, budget)
+        targets = self._targets()
+        return self._learner(targets, rng).learn(np.bincount(targets, minlength=tree.num_items), budget)
 
-    def _learner(self, rng: np.random.Generator) -> TreeLearner:
+    def _targets(self) -> IndexArray:
+        """int[E], the item that each training example has as its target."""
+        return self.examples.targets(np.arange(len(self.examples)))
+
+    def _learner(self, targets: IndexArray, rng: np.random.Generator) -> TreeLearner:
         """The learner, with at most `tree.max_instances` training examples of each item."""
         settings, examples = self.settings, self.examples
         assert settings.stride is not None, "a plan has it"
-        targets = examples.targets(np.arange(len(examples)))
         rows = capped_instances(targets, settings.max_instances, rng)
 
         def histories(instances: NDArray[np.int64]) -> NDArray[np.int32]:
