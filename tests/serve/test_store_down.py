@@ -288,7 +288,7 @@ def test_a_store_on_a_full_disk_is_still_read(folder, users, monkeypatch):
             # Only events have keys.
             refused = client.delete("/v1/users/99")
             assert refused.status_code == 503
-            assert refused.json()["error"]["message"].endswith("; send it again")
+            assert refused.json()["error"]["message"] == "the store did not confirm it; send it again"
             answer = post(client, "/v1/recommend", {"user": 99})
             assert answer["history_used"] == 2
             assert not answer.get("stale_history")

@@ -240,11 +240,11 @@ class HistoryGateway:
         """What a caller is told; the reason, which may name servers and their users, is in the log."""
         self._failed(name, error)
         again = "send it again with the same keys" if name == "append" else "send it again"
-        message = f"the store does not say that it is kept; {again}"
+        message = f"the store did not confirm it; {again}"
         if name in _READ_CALLS:
             message = "the store does not answer; ask again later"
         elif isinstance(error, TimeoutError):
-            message = f"the store does not answer in time, and may keep this later; {again}"
+            message = f"the store does not answer in time, and may do it later; {again}"
         return Problem("store_unavailable", message, retry_after_ms=1000)
 
     def _failed(self, name: str, error: BaseException) -> None:
