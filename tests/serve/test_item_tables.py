@@ -6,8 +6,10 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+import beamwood
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.serve.answer.item_fields import ItemFields
 from served import saved, serving
 
@@ -94,6 +96,36 @@ def test_text_is_read_as_the_type_that_the_fit_kept(tmp_path):
         InputError, match="--items: added:time: 1 cell is not of kind time, the first 'soon' of item '7'"
     ):
         ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
+
+
+def test_text_of_the_fit_keeps_its_writing(tmp_path):
+    """Labels of the fit such as "1.50" are found in a text file, whose other numbers are numbers."""
+    (tmp_path / "items.csv").write_text("item,category,size,sold\n7,3,38,TRUE\n9,1.50,40.0,False\n")
+    fields = ItemFields.read(tmp_path / "items.csv", ITEMS, kept={"category": "labels", "size": "labels"})
+    assert fields.of([0, 1], fields.names) == [
+        {"category": "3", "size": "38", "sold": True},
+        {"category": "1.50", "size": "40.0", "sold": False},
+    ]
+    columns = fields.columns()
+    assert columns["category"].codes_of("category", ["3", "1.50"]).min() >= 0
+    assert columns["size"].codes_of("size", ["38", "40.0"]).min() >= 0
+
+
+def test_typed_numbers_are_text_where_the_fit_kept_text(tmp_path):
+    pl.DataFrame({"item": [7, 9], "size": [38, None]}).write_parquet(tmp_path / "items.parquet")
+    fields = ItemFields.read(tmp_path / "items.parquet", ITEMS, kept={"size": "labels"})
+    assert fields.of([0, 1], ["size"]) == [{"size": "38"}, {"size": None}]
+    assert fields.columns()["size"].kind == "labels"
+
+
+def test_categories_in_lists_are_those_of_the_fit(tmp_path):
+    frame = pl.DataFrame({"item_id": [7, 9, 30], "category": [["shoes|summer", " sale "], [], None]})
+    frame.write_parquet(tmp_path / "items.parquet")
+    log = beamwood.read_log({"user": [1, 1, 2], "item": [7, 9, 30]})
+    table = beamwood.Dataset.from_log(log, frame).item_table
+    fitted = ItemColumns.of(table.filtered_by())["category"]
+    served = ItemFields.read(tmp_path / "items.parquet", ITEMS).columns()["category"]
+    assert served.lists().to_list() == fitted.lists().to_list() == [["shoes", "summer", "sale"], [], []]
 
 
 @pytest.mark.parametrize("written", ["text", "whole numbers"])

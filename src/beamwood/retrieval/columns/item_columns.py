@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.cells.decimals import as_float64
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
-from beamwood.data.cells.labels import TEXTS, label_lists
+from beamwood.data.cells.labels import SEPARATOR, TEXTS, label_lists
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.columns.number_column import NumberColumn
@@ -93,7 +93,11 @@ class ItemColumns:
 def _column(series: pl.Series) -> Column:
     column = None if series.name == CATEGORY else _of_type(series)
     try:
-        return LabelColumn.of(label_lists(series)) if column is None else column
+        if column is not None:
+            return column
+        lists = label_lists(series)
+        # The mark separates categories inside a list too, as in the tables of a fit.
+        return LabelColumn.of(label_lists(lists.list.join(SEPARATOR)) if series.name == CATEGORY else lists)
     except InputError as error:
         raise InputError(f"the item column '{series.name}' cannot be kept: {error}") from None
 

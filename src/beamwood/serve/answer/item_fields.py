@@ -65,15 +65,17 @@ class ItemFields:
             has = ", ".join(frame.columns)
             raise InputError(f"--items {path} has no column of item ids; it has: {has}. Call it item_id")
         for name, kind in kept.items():
-            dtype = None if name == column else frame.schema.get(name)
-            # Vectors in any form, and others as text, would else be of another kind here.
-            if dtype is not None and (kind == "vector" or (kind in ("number", "truth", "time") and dtype in TEXTS)):
-                frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{kind}"))
+            dtype = None if name in (column, CATEGORY) else frame.schema.get(name)
+            if dtype is not None and _is_read_as_kept(dtype, kind):
+                as_fitted = "text" if kind == "labels" else kind
+                frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{as_fitted}"))
         frame = frame.with_columns(
             as_float64(cell) for cell in frame if cell.dtype == pl.Float32 and cell.name != column
         )
         if source.is_text:
-            frame = frame.select(cell if cell.name == column else _typed(cell) for cell in frame)
+            # What the fit reads as text keeps its writing: "1.50" and "3" are no labels 1.5 and 3.0.
+            texts = {column, CATEGORY, *(name for name, kind in kept.items() if kind == "labels")}
+            frame = frame.select(cell if cell.name in texts else _typed(cell) for cell in frame)
         return cls(_in_order(frame, column, items, path))
 
     @property
@@ -166,6 +168,13 @@ def _of_new(cells: pl.Series, values: list[Any]) -> pl.Series:
 
 def _is_time(dtype: pl.DataType) -> bool:
     return dtype == pl.Date or isinstance(dtype, pl.Datetime)
+
+
+def _is_read_as_kept(dtype: pl.DataType, kind: str) -> bool:
+    """Whether cells of a type may be of another kind than that of the fit: vectors in any form, and text."""
+    if kind == "labels":
+        return has_text(dtype)
+    return kind == "vector" or (kind in ("number", "truth", "time") and dtype in TEXTS)
 
 
 def _as_kept(frame: pl.DataFrame, wanted: str) -> pl.Series:
