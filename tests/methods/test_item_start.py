@@ -12,14 +12,16 @@ from scipy import sparse
 
 from beamwood.blocks import evenly
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.fitting import plan
+from beamwood.fitting.start_cache import caching
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import neighbour_matrix, transition_vectors
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
 from beamwood.training.budget import Budget
+from clocks import Clock, Ticks
 from plans import planned
 from prepared import Prepared
 
@@ -276,3 +278,35 @@ def test_a_long_log_is_sampled_by_users(split, monkeypatch, share):
     got = transition_vectors(split.train, 8, seed=0)
     monkeypatch.undo()
     np.testing.assert_array_equal(got, transition_vectors(fewer, 8, seed=0))
+
+
+def test_a_limit_stops_the_products_of_a_large_catalogue(split, monkeypatch):
+    """A round takes ten seconds; that of the last product is as long."""
+    clock, basis = Clock(0.0), item_start.orthonormal
+
+    def slow(columns):
+        clock.now += 10
+        return basis(columns)
+
+    monkeypatch.setattr(item_start, "_EXACT", 0)
+    monkeypatch.setattr(item_start, "orthonormal", slow)
+    with pytest.raises(TimeLimitError, match=r"time_limit=30 s is below 50 s"):
+        transition_vectors(split.train, 4, seed=0, budget=Budget(30, clock=clock))
+    assert clock.now == 10
+    transition_vectors(split.train, 4, seed=0, budget=Budget(50, clock=clock))
+
+
+def test_the_time_of_vectors_is_known_before_they_are_made(split, monkeypatch):
+    clock = Ticks(1.0)
+    assert item_start.least_vector_seconds(split.train, 4, 0, clock) == 0.0
+    monkeypatch.setattr(item_start, "_TIMED", 10)
+    monkeypatch.setattr(item_start, "_TIMED_PAIRS", 100)
+    lengths = split.train.histories.lengths
+    pairs = sum(max(length - gap, 0) for length in lengths.tolist() for gap in range(1, 11))
+    least = item_start.least_vector_seconds(split.train, 4, 0, clock)
+    assert least == pytest.approx(5 * (pairs / 100 + len(split.train.items) / 10))
+    with caching():
+        transition_vectors(split.train, 8, seed=0)
+        assert item_start.least_vector_seconds(split.train, 4, 0, clock) == 0.0
+        assert item_start.least_vector_seconds(split.train, 9, 0, clock) > 0
+        assert item_start.least_vector_seconds(split.train, 4, 1, clock) > 0

@@ -9,11 +9,13 @@ import torch
 
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import TimeLimitError
-from beamwood.fitting.tree import initial_scorer
+from beamwood.fitting.start_cache import caching
+from beamwood.fitting.tree import initial_scorer, node_start, start
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import load_method
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
+from beamwood.tree import build
 from plans import planned
 
 SMALL = {"model.width": 8, "model.attention_hidden": 8, "model.mlp": (8,), "loop.max_steps": 2}
@@ -109,3 +111,47 @@ def test_a_limit_calibrates_on_fewer_examples(split, monkeypatch):
     num_users = np.count_nonzero(split.train.histories.lengths > 1)
     # Each size is scored twice to be timed: 4 and 32 examples.
     assert seconds == [num_users, 72 + num_users, 72 + (250 - 72) // 10]
+
+
+def test_a_large_tree_is_refused_before_its_vectors(split, monkeypatch):
+    monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 10.0)
+    monkeypatch.setattr(start, "cut_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(node_start, "least_vector_seconds", lambda *_: 40.0)
+    fit = load_method("dtr")
+
+    def refused(limit, changed, needs):
+        with pytest.raises(TimeLimitError, match=rf"time_limit={limit} s is below {needs} s, what dtr needs here"):
+            fit.fitted(split, SMALL | changed, progress=False, time_limit=Budget(limit, clock=Ticking(0), name="dtr"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TreeTask, "prepare", lambda *_: pytest.fail("it began"))
+        refused(80, {}, 150)
+        refused(60, {"tree.start": "pifa", "start.scores": "random"}, 110)
+        refused(20, {"tree.start": "random"}, 50)
+    # The vectors may take what the tree leaves.
+    clock, reserved, made = Ticking(0), [], node_start.transition_vectors
+
+    def vectors(train, width, seed, budget):
+        reserved.append(budget.reserved)
+        return made(train, width, seed, budget)
+
+    monkeypatch.setattr(node_start, "transition_vectors", vectors)
+    fit.fitted(split, SMALL, progress=False, time_limit=Budget(1000, clock=clock))
+    fit.fitted(split, SMALL, progress=False)
+    assert reserved == [110.0, 0.0]
+
+
+def test_a_cached_tree_takes_no_time(split, monkeypatch):
+    monkeypatch.setattr(start, "cut_seconds", lambda *_: 100.0)
+    config = planned(load_method("dtr").configured(SMALL | {"loop.max_steps": 1}), split.train)
+    with caching():
+        task = TreeTask(split, config, None)
+        assert task.start_seconds(0, Ticking(0)) == 100.0
+        load_method("dtr").fitted(split, config, progress=False)
+        assert task.start_seconds(0, Ticking(0)) == 0.0
+        assert task.start_seconds(1, Ticking(0)) == 100.0
+
+
+def test_only_many_items_take_time_to_cluster():
+    assert build.cut_seconds(1000, 8, Ticking(0.5)) == 0.0
+    assert build.cut_seconds(2**17, 8, Ticking(0.5)) == 0.5 * 2 * 17

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from beamwood.errors import InputError, TimeLimitError
@@ -82,6 +83,16 @@ class Budget:
     def share_of_rest(self, part: float, name: str) -> Budget:
         """A budget that starts now, with the fraction `part` of the time left."""
         return self._share(part * self.left, part, name, of_rest=True)
+
+    @contextmanager
+    def reserving(self, seconds: float) -> Iterator[None]:
+        """A context in which these estimated seconds of later work are `reserved` too."""
+        before = self.reserved
+        self.reserved += seconds
+        try:
+            yield
+        finally:
+            self.reserved = before
 
     def require(self, seconds: float = 0.0, *, likely: float = 0.0) -> None:
         """Raise `TimeLimitError`, which states the needed limit, unless `seconds` of further work fit.

@@ -91,8 +91,9 @@ def _prepared(task: Trainable[Batch], learning_rate: float, budget: Budget, seed
     # Some layers are initialised from torch's default generator, which is therefore seeded.
     if budget.limited and budget.refuses:
         with seeded_generators(seed):
-            budget.reserved = task.min_seconds(budget.clock)
-        budget.require(likely=0.0 if budget.reserved else _UNKNOWN_SHARE * budget.seconds)
+            budget.reserved, start = task.min_seconds(budget.clock), task.start_seconds(seed, budget.clock)
+        with budget.reserving(start):
+            budget.require(likely=0.0 if budget.reserved else _UNKNOWN_SHARE * budget.seconds)
     with seeded_generators(seed):
         stepper = Stepper(task, seed=seed, learning_rate=learning_rate, budget=budget)
     budget.reserved = 0.0

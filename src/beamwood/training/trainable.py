@@ -55,6 +55,14 @@ class Trainable(ABC, Generic[Batch]):
         del clock
         return 0.0
 
+    def start_seconds(self, seed: int, clock: Clock) -> float:
+        """A fast estimate of the seconds that `prepare` takes at least; 0 if unknown or short.
+
+        It is called before `prepare`, only under a time limit; `seed`: of the run.
+        """
+        del seed, clock
+        return 0.0
+
     def resume_from(self, state: dict[str, Any]) -> None:
         """Take what `prepare` would otherwise decide by the time left from `state()` of the run that is resumed.
 

@@ -11,12 +11,14 @@ from beamwood.errors import InputError
 from beamwood.tree.tree import MAX_BRANCHING, Shape, ShapeName, Tree, choose_shape
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["category_tree", "flat_tree", "kmeans_tree", "random_tree", "tree_of_codes"]
+__all__ = ["category_tree", "cut_seconds", "flat_tree", "kmeans_tree", "random_tree", "tree_of_codes"]
 
 # Rounds of balanced 2-means for each cut; they nearly always converge sooner.
 ROUNDS = 10
 # Items whose clusters are cut in one batch.
 _ROWS = 2**18
+# Items of a timed cut; a tree of fewer is built in a second or two.
+_TIMED = 2**16
 
 
 def random_tree(
@@ -122,6 +124,19 @@ def kmeans_tree(
         ranges = np.concatenate([np.stack(half, axis=1) for half in halves])
         report(math.log(shape.capacity / (ranges[:, 1] - ranges[:, 0]).max()), math.log(shape.capacity))
     return Tree.of_order(order, shape)
+
+
+def cut_seconds(num_items: int, width: int, clock: Callable[[], float]) -> float:
+    """The estimated seconds that `kmeans_tree` takes at least, from a cut of random vectors; 0 for few items."""
+    if num_items < _TIMED:
+        return 0.0
+    rng, times = np.random.default_rng(0), []
+    vectors_GMD = rng.standard_normal((1, _TIMED, width), np.float32)
+    for _ in range(2):
+        began = clock()
+        balanced_cuts(vectors_GMD, _TIMED // 2, rng)
+        times.append(clock() - began)
+    return min(times) * num_items / _TIMED * math.log2(num_items)
 
 
 def ranges_to_cut(ranges: IndexArray, branching: int) -> IndexArray:

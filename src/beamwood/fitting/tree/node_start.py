@@ -14,11 +14,11 @@ from beamwood.data.dataset import Dataset
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.terms import terms_of
-from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
+from beamwood.fitting.vectors.item_start import least_vector_seconds, transition_vectors, unit_vectors
 from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
 from beamwood.models.din_start import FIRST_FREE, start_as_similarity
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.tree import Tree
 from beamwood.types import FloatArray, IndexArray, ItemLists
 
@@ -45,10 +45,20 @@ class ItemVectors:
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
         if self._vectors is None:
-            own = self.config.model.width - FIRST_FREE
-            columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.terms)))
-            self._vectors = transition_vectors(self.train, columns, self.seed, self.budget)
+            self._vectors = transition_vectors(self.train, self._columns, self.seed, self.budget)
         return unit_vectors(self._vectors[:, :width])
+
+    def least_seconds(self, clock: Clock) -> float:
+        """The estimated seconds that they take at least; 0 where the settings use none."""
+        config = self.config
+        if "transitions" not in (config.tree.start, config.start.scores):
+            return 0.0
+        return least_vector_seconds(self.train, self._columns, self.seed, clock)
+
+    @property
+    def _columns(self) -> int:
+        own = self.config.model.width - FIRST_FREE
+        return max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.terms)))
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,16 @@ from beamwood.fitting.tree.settings import ORDERS
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
+from beamwood.tree.build import cut_seconds
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["start_tree"]
+__all__ = ["start_tree", "tree_seconds"]
 
 _STARTS = ("auto", "papers", *ORDERS, "flat")
-_CODES = "codes:"
+_CODES, _CLUSTERED = "codes:", ("transitions", "pifa", "kmeans")
 # The fewest instances from which PIFA vectors are computed, if there are so many, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
@@ -60,18 +61,29 @@ def start_tree(
         return category_tree(_category_codes(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
-    if start == "transitions":
-        vectors_ND = vectors(TREE_WIDTH)
-    elif start == "pifa":
-        vectors_ND = pifa_item_vectors(train, config, rng)
-    elif tree.vectors is None:
+    cuts = tree_seconds(config, num_items, budget.clock) if budget.limited and budget.refuses else 0.0
+    with budget.reserving(cuts):
+        vectors_ND = _vectors_of(split, config, rng, vectors)
+    began = budget.clock()
+    return kmeans_tree(vectors_ND, rng, shape=shape, report=lambda done, all: budget.require_rest(done, all, began))
+
+
+def tree_seconds(config: TreeConfig, num_items: int, clock: Clock) -> float:
+    """The estimated seconds that `start_tree` takes at least for k-means on given vectors; 0 for other trees."""
+    return cut_seconds(num_items, TREE_WIDTH, clock) if config.tree.start in _CLUSTERED else 0.0
+
+
+def _vectors_of(split: Split, config: TreeConfig, rng: np.random.Generator, vectors: ItemVectors) -> FloatArray:
+    """float32[N, D], the vectors of the items that are clustered."""
+    if config.tree.start == "transitions":
+        return vectors(TREE_WIDTH)
+    if config.tree.start == "pifa":
+        return pifa_item_vectors(split.train, config, rng)
+    if config.tree.vectors is None:
         raise InputError(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
-    else:
-        vectors_ND = _fitted_item_vectors(tree.vectors, split)
-    began = budget.clock()
-    return kmeans_tree(vectors_ND, rng, shape=shape, report=lambda done, all: budget.require_rest(done, all, began))
+    return _fitted_item_vectors(config.tree.vectors, split)
 
 
 def _category_codes(train: Dataset) -> IndexArray:

@@ -17,14 +17,14 @@ from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
-from beamwood.fitting.start_cache import cached
+from beamwood.fitting.start_cache import cached, cached_values
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.initial_scorer import initialise_scorer, start_key
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts
 from beamwood.fitting.tree.objective import ScoredLevel, TreeBatch, TreeObjective, scored_levels
 from beamwood.fitting.tree.scorer import random_scorer
 from beamwood.fitting.tree.search_time import estimated_search_seconds
-from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.start import start_tree, tree_seconds
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.kernels.terms import Term
@@ -104,6 +104,14 @@ class TreeTask(SearchedTask[TreeBatch]):
 
         return estimated_search_seconds(self.split, self.config, searcher, clock)
 
+    def start_seconds(self, seed: int, clock: Clock) -> float:
+        """The seconds of a large initial tree and its vectors, unless it is cached."""
+        train, config = self.split.train, self.config
+        if _tree_key(start_key(config, self.terms, seed)) in cached_values(train):
+            return 0.0
+        vectors = ItemVectors(train, config, seed, self.terms, Budget())
+        return tree_seconds(config, len(train.items), clock) + vectors.least_seconds(clock)
+
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Build the initial tree and the objective (which may train an estimator), and initialise the scorer.
 
@@ -116,7 +124,7 @@ class TreeTask(SearchedTask[TreeBatch]):
             with step("building the first tree"):
                 return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
-        tree = first_tree() if key is None else cached(train, f"tree {key}", first_tree, budget)
+        tree = first_tree() if key is None else cached(train, _tree_key(key), first_tree, budget)
         self.objective = self.make_objective(tree)
         if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
@@ -208,3 +216,8 @@ class TreeTask(SearchedTask[TreeBatch]):
     def scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         """The scores of the nodes drawn on each level."""
         return scored_levels(self.model, batch, bf16=self.bf16)
+
+
+def _tree_key(key: str | None) -> str:
+    """The cache key of an initial tree, by `start_key`."""
+    return f"tree {key}"

@@ -17,10 +17,17 @@ from beamwood.data.dataset import Dataset
 from beamwood.fitting.counting import counts_within
 from beamwood.fitting.start_cache import cached, cached_values
 from beamwood.kernels.lapack import largest_eigenvectors
-from beamwood.training.budget import Budget
+from beamwood.training.budget import Budget, Clock
 from beamwood.types import BoolArray, FloatArray
 
-__all__ = ["neighbour_matrix", "start_from", "start_from_transitions", "transition_vectors", "unit_vectors"]
+__all__ = [
+    "least_vector_seconds",
+    "neighbour_matrix",
+    "start_from",
+    "start_from_transitions",
+    "transition_vectors",
+    "unit_vectors",
+]
 
 # The most steps between the items of a pair.
 _STEPS = 10
@@ -37,6 +44,8 @@ _DENSE_PER_VECTOR, _DENSE = 20, 8_600
 # The time of a Lanczos basis: products for each vector, and passes over the basis for each product. The time of a dense
 # matrix: known from so many items.
 _PRODUCTS_PER_VECTOR, _PASSES_PER_PRODUCT, _TRIED = 5.5, 2, 1_000
+# Items, and pairs, of a timed round of products; rounds for fewer items take a second or two.
+_TIMED, _TIMED_PAIRS = 2**16, 2**19
 # The share of the time left that exact eigenvectors may take.
 _SHARE = 0.25
 
@@ -87,18 +96,19 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     """
 
     def compute() -> tuple[FloatArray, bool]:
-        wider = {
-            key.width: value
-            for key, value in cached_values(train).items()
-            if isinstance(key, _Key) and key.seed == seed and key.width > width
-        }
-        exact_widths = [wide for wide, (_, exact) in wider.items() if exact]
-        if exact_widths:
-            vectors, _ = wider[min(exact_widths)]
+        wider = [wide for wide, exact in _cached_widths(train, seed).items() if exact and wide > width]
+        if wider:
+            vectors, _ = cached_values(train)[_Key(min(wider), seed)]
             return unit_vectors(vectors[:, :width]), True
         return _transition_vectors(train, width, seed, budget)
 
     return cached(train, _Key(width, seed), compute, budget)[0].copy()
+
+
+def _cached_widths(train: Dataset, seed: int) -> dict[int, bool]:
+    """The widths of the cached transition vectors, and whether these are exact."""
+    stored = ((key, value) for key, value in cached_values(train).items() if isinstance(key, _Key))
+    return {key.width: exact for key, (_, exact) in stored if key.seed == seed}
 
 
 def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
@@ -113,10 +123,37 @@ def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | 
     if rank < 1 or scaled.nnz == 0:
         return np.zeros((num_items, width), np.float32), True
     exact = num_items <= _EXACT and _fits(scaled, rank, budget)
-    values, basis = leading_eigenvectors(scaled, rank, np.random.default_rng(seed), exact=exact)
+    values, basis = leading_eigenvectors(scaled, rank, np.random.default_rng(seed), exact=exact, budget=budget)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
     return unit_vectors(vectors), exact
+
+
+def least_vector_seconds(train: Dataset, width: int, seed: int, clock: Clock) -> float:
+    """The estimated seconds that `transition_vectors` takes at least, from a small round of products; 0 for few items,
+    and where they are cached.
+    """
+    num_items, lengths = len(train.items), train.histories.lengths
+    is_cached = any(wide == width or (exact and wide > width) for wide, exact in _cached_widths(train, seed).items())
+    if num_items < _TIMED or is_cached:
+        return 0.0
+    rng = np.random.default_rng(0)
+    pairs = sum(float(np.maximum(lengths - gap, 0).sum()) for gap in range(1, _STEPS + 1))
+    pairs *= min(1.0, max(_INTERACTIONS, _PER_ITEM * num_items) / max(1, int(lengths.sum())))
+    first, later = rng.integers(_TIMED, size=(2, _TIMED_PAIRS))
+    matrix = sparse.csr_matrix((np.ones(_TIMED_PAIRS, np.float32), (first, later)), shape=(_TIMED, _TIMED))
+    columns = rng.standard_normal((_TIMED, width + _MORE), dtype=np.float32)
+    product, basis = _timed(lambda: matrix @ columns, clock), _timed(lambda: orthonormal(columns), clock)
+    # Equal pairs are one entry of the matrix, so the two directions of a pair are counted as one.
+    return (_ROUNDS + 1) * (product * pairs / _TIMED_PAIRS + basis * num_items / _TIMED)
+
+
+def _timed(work: Callable[[], object], clock: Clock) -> float:
+    """The seconds of `work`, done once before, as a first call is slower."""
+    work()
+    began = clock()
+    work()
+    return clock() - began
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
@@ -126,37 +163,32 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
     rng, clock, num_items = np.random.default_rng(0), budget.clock, matrix.shape[0]
     basis = rng.standard_normal((num_items, min(2 * rank, num_items)), dtype=np.float32)
 
-    def timed(work: Callable[[], object]) -> float:
-        work()
-        began = clock()
-        work()
-        return clock() - began
-
     if _is_dense(num_items, rank):
         tried = min(num_items, _TRIED)
-        trial = timed(lambda: _dense_eigenvectors(matrix[:tried, :tried], rank * tried // num_items))
+        trial = _timed(lambda: _dense_eigenvectors(matrix[:tried, :tried], rank * tried // num_items), clock)
         estimate = trial * (num_items / tried) ** 3
     else:
-        product = timed(lambda: matrix @ basis[:, 0])
-        one_pass = timed(lambda: basis @ (basis[:, 0] @ basis))
+        product = _timed(lambda: matrix @ basis[:, 0], clock)
+        one_pass = _timed(lambda: basis @ (basis[:, 0] @ basis), clock)
         estimate = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
     if estimate <= _SHARE * budget.left:
         return True
-    some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
+    some = _timed(lambda: orthonormal(matrix @ basis[:, :_MORE]), clock) * (rank + _MORE) / _MORE
     budget.require((_ROUNDS + 1) * some)
     budget.leave_out(f"items start from {_ROUNDS} rounds of products: exact eigenvectors take {estimate:.0f} s")
     return False
 
 
 def leading_eigenvectors(
-    matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator, *, exact: bool
+    matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator, *, exact: bool, budget: Budget | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """The largest eigenvalues [R] of a symmetric matrix [N, N], ascending, and their vectors, float32[N, R].
 
     If not `exact`, the best approximation in the span of a few products. Source of these: Halko, Martinsson and Tropp,
-    "Finding Structure with Randomness", algorithms 4.4 and 5.3.
+    "Finding Structure with Randomness", algorithms 4.4 and 5.3. Errors: `TimeLimitError` once these are certain to
+    exceed `budget`.
     """
-    num_items = matrix.shape[0]
+    num_items, budget = matrix.shape[0], budget or Budget()
     if exact and _is_dense(num_items, rank):
         return _dense_eigenvectors(matrix, rank)
     if exact:
@@ -165,8 +197,10 @@ def leading_eigenvectors(
         values, basis = eigsh(matrix, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
         return values, basis
     columns = rng.standard_normal((num_items, min(rank + _MORE, num_items)), dtype=np.float32)
-    for _ in range(_ROUNDS):
+    began = budget.clock()
+    for number in range(_ROUNDS):
         columns = orthonormal(matrix @ columns)
+        budget.require_rest(number + 1, _ROUNDS + 1, began)
     values, turn = np.linalg.eigh(columns.T @ (matrix @ columns))
     return values[-rank:], columns @ turn[:, -rank:]
 
