@@ -27,3 +27,10 @@ def searched(split, folder, members, limit, *, clock=None, resume=False):
     with parts.locked(resume=resume, overwrite=False):
         found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
     return found, parts
+
+
+def held(split, folder, members, limit, *, clock=None, **budgets):
+    """A search over these members that has not started, and its folder."""
+    parts = SearchFolder(folder, {})
+    wanted, budget = Wanted(limit, "removed/f@20", **budgets), Budget(limit, clock=clock or Ticks())
+    return parts, lambda: Search(split, wanted, parts, members=members, budget=budget)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -10,8 +11,9 @@ from beamwood.errors import InputError
 from beamwood.recipes.portfolio import choice
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member
+from beamwood.recipes.portfolio.search_folder import Trial
 from clocks import Ticks
-from portfolios import COUNTING, TINY, searched, small_split
+from portfolios import COUNTING, TINY, held, searched, small_split
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +146,50 @@ def test_ctrl_c_during_a_training_keeps_its_run(split, tmp_path, monkeypatch):
     looks = [each for each in parts.trials if each.name == "sasrec"]
     assert looks[0].trained > looks[0].seconds
     assert again.document["seconds"] > 6
+
+
+def test_a_part_that_trains_more_leaves_the_blend_that_was_best(split, tmp_path, monkeypatch):
+    """Until blends are tried again, the best one is that of the earlier model, also in a resumed search."""
+    monkeypatch.setattr(choice, "_CERTAINTY", 0.0)
+    members = [*COUNTING, Member("ease", "ease")]
+    parts, begun = held(split, tmp_path / "kept", members, 600)
+    with parts.locked(resume=False, overwrite=False):
+        one = begun()
+        one.run()
+        best = one.trials.best
+        assert len(best.parts) > 1
+        name = best.parts[0]
+        assert best.parts in parts.tried()
+        better, values = parts.model(*parts.kept("popularity").folders), parts.values[name] + 1e-6
+        one.trials.add(Trial(name, (name,), value=float(values.mean())), one.budget.clock(), values, better)
+        assert one.trials.best.name == best.name
+        assert best.parts not in parts.tried()
+    parts, begun = held(split, tmp_path / "kept", members, 600)
+    with parts.locked(resume=True, overwrite=False):
+        one = begun()
+        assert (one.trials.best.name, one.trials.best.value) == (best.name, best.value)
+        again = one.trials.fitted(best.parts)
+        assert np.array_equal(one.trials.validation.values(again.searcher), best.values)
+        one.blends.run()
+        # What was tried again is the better of both.
+        assert best.parts in parts.tried()
+        assert one.trials.best.value >= best.value
+        stored = {path.name for path in (tmp_path / "kept").iterdir() if path.is_dir()}
+        assert {folder for each in parts.trials for folder in each.folders} >= stored
+        assert all((tmp_path / "kept" / each).is_dir() for each in one.trials.kept(best.parts).folders)
+
+
+def test_a_longer_training_over_a_budget_leaves_the_model_within_it(split, tmp_path):
+    parts, begun = held(split, tmp_path / "kept", COUNTING, 600, budget_mb=1.0)
+    with parts.locked(resume=False, overwrite=False):
+        one = begun()
+        one.looks.run()
+        best = one.trials.best
+        name = best.name
+        values, fitted = parts.values[name] + 0.1, parts.model(*parts.kept(name).folders)
+        longer = Trial(name, (name,), value=float(values.mean()))
+        one.trials.measure_cost = lambda trial, searcher: setattr(trial, "megabytes", 2.0)
+        one.trials.add_better(longer, one.budget.clock(), values, fitted.searcher, fitted)
+        assert (one.trials.best.name, one.trials.best.value) == (name, best.value)
+        assert longer.value == best.value
+        assert longer.megabytes < 1.0

@@ -29,7 +29,7 @@ from beamwood.training.run_folder import RunFolder
 from beamwood.training.trainable import Stepper
 from clocks import Ticks
 from plans import planned
-from portfolios import COUNTING, TINY, small_split
+from portfolios import COUNTING, TINY, held, small_split
 from resumed import assert_same_arrays
 
 TREE = {"tree.branching": 4, "model.width": 8, "model.attention_hidden": 4, "model.mlp": (8,), "model.light_width": 0}
@@ -40,13 +40,6 @@ TREE |= {"loop.patience": 10**6, "choose.validation_users": 20, "loop.batch_size
 @pytest.fixture(scope="module")
 def split():
     return small_split()
-
-
-def held(split, folder, members, limit, clock=None):
-    """A search over these members that has not started, and its folder."""
-    parts = SearchFolder(folder, {})
-    wanted, budget = Wanted(limit, "removed/f@20"), Budget(limit, clock=clock or Ticks())
-    return parts, lambda: Search(split, wanted, parts, members=members, budget=budget)
 
 
 def counted(monkeypatch, module, *names):
@@ -221,7 +214,7 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
         again = [each for each in parts.trials if each.name in ("dtr", "gentle")]
     of_trees = [name for name in judged if name in ("dtr", "gentle")]
     assert len(again) > len(of_trees) == 2
-    assert len({each.folder for each in again}) == 2
+    assert len({tuple(each.folders) for each in again}) == 2
     assert len({each.value for each in again}) == 1
     assert all(each.evaluation_seconds > 0 and each.milliseconds > 0 for each in again)
 

@@ -50,10 +50,11 @@ class Blends:
     def _next(self, too_long: list[tuple[str, ...]]) -> tuple[str, ...] | None:
         """The parts of the next blend, by all trials so far."""
         trials, candidates = self._trials, self._trials.candidates
-        values = {each.parts: each.value for each in candidates if self._may_blend(each)}
-        tried = [each.parts for each in trials.folder.trials if each.parts not in values]
+        tried = trials.folder.tried()
+        # Of what was tried with an earlier model of a part, the better of then and now is kept.
+        values = {each.parts: each.value for each in candidates if self._may_blend(each) and each.parts in tried}
         firsts = [each.parts[0] for each in candidates if len(each.parts) == 1 and trials.within(each)]
-        return next_blend(values, firsts, tried + too_long, trials.contenders)
+        return next_blend(values, firsts, [*tried, *too_long], trials.contenders)
 
     def _may_blend(self, candidate: Candidate) -> bool:
         """Whether a candidate may be part of blends: not if it alone exceeds the memory budget."""
@@ -66,7 +67,7 @@ class Blends:
         trials, began, trial = self._trials, self._budget.clock(), Trial("+".join(names), names)
         first = self._first_part(names[:-1])
         try:
-            blend = first.behind(trials.folder.fitted(names[-1]), choosing)
+            blend = first.behind(trials.fitted(names[-1:]), choosing)
         except Exception as error:
             trial.why = why_failed(error)
             if trial.why is None:
@@ -75,13 +76,13 @@ class Blends:
             return
         weights = blend.metadata["config"]
         own = {key: weights[key] for key in ("retriever_weight", "seen_weight")}
-        trial.weights = [*trials.weights(first.names), own]
+        before = trials.kept(first.names)
+        trial.weights, trial.folders = [*before.weights, own], [*before.folders, *trials.kept(names[-1:]).folders]
         # An evaluation of the blend alone would search its first part too.
         searched = trials.evaluation_seconds("+".join(first.names)) if first.is_searched else 0.0
         values = trials.measure(trial, first.measured(blend))
         trial.evaluation_seconds += searched
-        trials.measure_cost(trial, blend.searcher)
-        trials.add(trial, began, values)
+        trials.add_better(trial, began, values, blend.searcher)
 
     def _first_part(self, names: tuple[str, ...]) -> FirstPart:
         """The first part of blends, cached while others are tried behind it."""

@@ -292,16 +292,9 @@ def best_within(
     return best
 
 
-def why_lower(best: Candidate, before: Candidate, candidates: Sequence[Candidate]) -> str:
+def why_lower(best: Candidate, before: Candidate) -> str:
     """Why a best candidate is below the one before it, in words; "" where it is not."""
-    if best.value >= before.value:
-        return ""
-    now = next((each.value for each in candidates if each.name == before.name), None)
-    if now is None:
-        return f"{before.name} had {before.value:.4f} with a part that has trained more since"
-    if now < before.value:
-        return f"{before.name} has {now:.4f} after more training, and had {before.value:.4f}"
-    return f"{before.name} has {now:.4f}, too little more for its cost"
+    return "" if best.value >= before.value else f"{before.name} has {before.value:.4f}, too little more for its cost"
 
 
 def _clearly_above(one: Candidate, other: Candidate) -> bool:

@@ -111,20 +111,16 @@ class Looks:
         """Evaluate on validation users; earlier weights are kept if better."""
         training = fitted.metadata.get("training", {})
         trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted) or 0.0
-        known, before = self._folder.values.get(trial.name), self._folder.kept(trial.name)
-        if before is not None and self._is_as_before(trial.name, fitted):
+        before = self._folder.kept(trial.name)
+        if before is not None and self._is_as(before, fitted):
             trial.value, trial.evaluation_seconds = before.value, before.evaluation_seconds
+            self._trials.add_same(trial, before, began)
         else:
             values = self._trials.measure(trial, fitted.searcher)
-            if before is None or known is None or values.mean() > known.mean():
-                self._trials.measure_cost(trial, fitted.searcher)
-                self._trials.add(trial, began, values, fitted)
-                return
-        trial.folder, trial.milliseconds, trial.megabytes = before.folder, before.milliseconds, before.megabytes
-        self._trials.add(trial, began)
+            self._trials.add_better(trial, began, values, fitted.searcher, fitted)
 
-    def _is_as_before(self, name: str, fitted: Retriever) -> bool:
+    def _is_as(self, before: Trial, fitted: Retriever) -> bool:
         """Whether the model equals that of an earlier look, which was already evaluated."""
         keys = ("best_step", "seen_weight", "light_head", "tree_updates")
-        one, other = (each.metadata.get("training", {}) for each in (fitted, self._folder.fitted(name)))
+        one, other = (each.metadata.get("training", {}) for each in (fitted, self._folder.model(*before.folders)))
         return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)

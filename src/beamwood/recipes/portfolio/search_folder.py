@@ -36,7 +36,7 @@ class Trial:
     `name`: of the member, or the sum of names; `value`: the metric, None without a result; `why`: then the reason, and
     `needs`: the seconds that were missing, if these are the reason. `seconds`: of the look; `evaluation_seconds`: of
     its evaluation; `trained`: of all training so far. `milliseconds` and `megabytes`: the cost of an answer. `weights`:
-    of each part of a blend behind the first. `folder`: of the member's best model, None for a blend.
+    of each part of a blend behind the first. `folders`: of the model of each part, none without a result.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Trial:
     why: str | None = None
     needs: float | None = None
     weights: list[dict[str, float]] = field(default_factory=list)
-    folder: str | None = None
+    folders: list[str] = field(default_factory=list)
 
 
 class _State(BaseModel):
@@ -106,17 +106,13 @@ class SearchFolder:
     ) -> None:
         """Store a trial, and the seconds of the search so far.
 
-        `fitted` replaces the member's earlier model, whose blends are dropped.
+        `fitted` replaces the member's earlier model, which is kept as long as the best of a blend has it.
         """
-        known, name = self.trials, trial.name
         if fitted is not None:
-            trial.folder = self._save(name, fitted)
-            known = [each for each in known if len(each.parts) == 1 or name not in each.parts]
-        kept = {each.name for each in known}
-        self.values = {own: found for own, found in self.values.items() if own in kept}
+            trial.folders = [self._save(trial.name, fitted)]
         if values is not None:
-            self.values[name] = values
-        self.trials = [*known, trial]
+            self.values[trial.name] = values
+        self.trials = [*self.trials, trial]
         self.write(seconds)
 
     def write(self, seconds: float) -> None:
@@ -133,7 +129,8 @@ class SearchFolder:
                 f"{self.path} cannot be written ({error}); what the search has found is kept: mend that, and run the "
                 "same command with --resume"
             ) from error
-        kept = {each.folder for each in map(self.kept, {each.name for each in self.trials}) if each is not None}
+        best = map(self.kept, {each.name for each in self.trials})
+        kept = {folder for each in best if each is not None for folder in each.folders}
         self._fitted = {folder: fitted for folder, fitted in self._fitted.items() if folder in kept}
         looks = Counter(each.name for each in self.trials)
         for name, count in looks.items():
@@ -141,18 +138,25 @@ class SearchFolder:
                 shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def kept(self, name: str) -> Trial | None:
-        """The last trial of a member with a stored model; None without one."""
-        return next((each for each in reversed(self.trials) if each.name == name and each.folder), None)
+        """The last trial with the best stored model of a member, or models of a blend; None without one."""
+        return next((each for each in reversed(self.trials) if each.name == name and each.folders), None)
 
-    def fitted(self, name: str) -> Retriever:
-        """The best stored model of a member."""
-        trial = self.kept(name)
-        assert trial is not None, "the member has a stored model"
-        assert trial.folder is not None
-        folder = trial.folder
+    def model(self, folder: str) -> Retriever:
+        """The model in one of a trial's folders."""
         if folder not in self._fitted:
             self._fitted[folder] = Retriever.load(self.path / folder)
         return self._fitted[folder]
+
+    def tried(self) -> set[tuple[str, ...]]:
+        """The parts of all that was tried since any of them got its best model."""
+        tried: set[tuple[str, ...]] = set()
+        latest: dict[str, list[str]] = {}
+        for each in self.trials:
+            if len(each.parts) == 1 and each.folders and latest.get(each.name) != each.folders:
+                latest[each.name] = each.folders
+                tried = {parts for parts in tried if each.name not in parts}
+            tried.add(each.parts)
+        return tried
 
     def _save(self, name: str, fitted: Retriever) -> str:
         """Save it under a name that the state does not list yet."""

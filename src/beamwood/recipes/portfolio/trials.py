@@ -88,6 +88,25 @@ class Trials:
         cost = self.validation.cost(searcher)
         trial.milliseconds, trial.megabytes = cost.milliseconds, cost.megabytes
 
+    def add_better(
+        self, trial: Trial, began: float, values: FloatArray, searcher: Searcher, fitted: Retriever | None = None
+    ) -> None:
+        """Store an evaluated trial, or its earlier best where that is no worse, or alone within the budgets."""
+        before = self.folder.kept(trial.name)
+        if before is None or values.mean() > self.folder.values[trial.name].mean():
+            self.measure_cost(trial, searcher)
+            if before is None or self.within(trial) or not self.within(before):
+                self.add(trial, began, values, fitted)
+                return
+            trial.value = float(self.folder.values[trial.name].mean())
+        self.add_same(trial, before, began)
+
+    def add_same(self, trial: Trial, before: Trial, began: float) -> None:
+        """Store a trial that leaves the model, or the blend, of the one before it."""
+        trial.folders, trial.weights = before.folders, before.weights
+        trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
+        self.add(trial, began)
+
     def add(
         self, trial: Trial, began: float, values: FloatArray | None = None, fitted: Retriever | None = None
     ) -> None:
@@ -102,20 +121,23 @@ class Trials:
             self.reports.say("; ".join((told, *(() if fitted is None else notes_of_fit(fitted)))))
         best = self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
-            why = "" if before is None else why_lower(best, before, self.candidates)
+            why = "" if before is None else why_lower(best, before)
             self.reports.better(self.retriever(best, self.document()))
             self.reports.say(f"best so far: {best.name}{why and f' ({why})'}")
 
-    def weights(self, parts: tuple[str, ...]) -> list[dict[str, float]]:
-        """The weights of each part of a blend behind the first; none of a single member."""
-        return next((each.weights for each in self.folder.trials if each.parts == parts), [])
+    def kept(self, parts: tuple[str, ...]) -> Trial:
+        """The trial with the best model of a member, or models of a blend."""
+        trial = self.folder.kept("+".join(parts))
+        assert trial is not None, "it has a result"
+        return trial
 
     def fitted(self, parts: tuple[str, ...]) -> Retriever:
-        """A member's best model, or the blend of several with the weights of its trial."""
-        found = self.folder.fitted(parts[0])
-        for name, own in zip(parts[1:], self.weights(parts), strict=True):
+        """A member's best model, or the best blend of several with the models and weights of its trial."""
+        trial = self.kept(parts)
+        found, *others = map(self.folder.model, trial.folders)
+        for other, own in zip(others, trial.weights, strict=True):
             first, seen = own["retriever_weight"], own["seen_weight"]
-            found = two_stage(found, self.folder.fitted(name), retriever_weight=first, seen_weight=seen)
+            found = two_stage(found, other, retriever_weight=first, seen_weight=seen)
         return found
 
     def retriever(self, candidate: Candidate, document: dict[str, Any]) -> Retriever:
