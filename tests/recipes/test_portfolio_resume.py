@@ -12,6 +12,7 @@ from beamwood.recipes.portfolio import choice
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member
 from beamwood.recipes.portfolio.search_folder import Trial
+from beamwood.training.budget import Budget
 from clocks import Ticks
 from portfolios import COUNTING, TINY, held, searched, small_split
 
@@ -193,3 +194,13 @@ def test_a_longer_training_over_a_budget_leaves_the_model_within_it(split, tmp_p
         assert (one.trials.best.name, one.trials.best.value) == (name, best.value)
         assert longer.value == best.value
         assert longer.megabytes < 1.0
+
+
+def test_a_search_without_time_says_that_it_fits_one_method_beyond_its_limit(split):
+    clock, said = Ticks(), []
+    budget = Budget(1, clock=clock)
+    clock.now += 5
+    found = find(split, time_limit=budget, members=COUNTING, say=said.append)
+    assert found.document["chosen"] == "popularity"
+    assert said[0].startswith("the whole search takes 1 second at most")
+    assert "the limit leaves no time, so popularity alone is fitted, beyond it" in said

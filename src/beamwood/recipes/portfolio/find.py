@@ -80,7 +80,7 @@ def find(
                 processor=time.process_time,
                 reports=Reports(say, better),
             )
-            most = f"{limit / 60:.3g} minutes" if limit > 60 else f"{limit:.3g} seconds"
+            most = f"{limit / 60:.3g} minutes" if limit >= 120 else f"{limit:.3g} second{'' if limit == 1 else 's'}"
             other = "; a time limit of your own changes that" if limit == TIME_LIMIT else ""
             say(f"the whole search takes {most} at most{other}")
             say(search.outline.words())

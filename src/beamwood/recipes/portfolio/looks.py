@@ -44,6 +44,8 @@ class Looks:
             step = next_look(trials.contenders, self._so_far(), left, spent, self._least(left, spent))
             if step is None:
                 return
+            if left <= 0:
+                trials.reports.say(f"the limit leaves no time, so {step.name} alone is fitted, beyond it")
             self._look(trials.members[step.name], step.seconds)
 
     @property
