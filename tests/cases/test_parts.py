@@ -66,6 +66,39 @@ def test_a_link_to_nothing_is_refused(folder):
             read_log(source)
 
 
+def test_parts_without_a_byte_are_told_and_left_out(folder):
+    """Spark writes such parts of text where a partition has no rows; no Parquet file is one."""
+    (folder / "d.csv").touch()
+    for source in sources(folder):
+        log = read_log(source)
+        assert len(log.frame) == 18
+        assert log.report.notes == (READ, "left out beside them: d.csv (empty)")
+    for file in folder.glob("*.csv"):
+        file.write_text("")
+    with pytest.raises(InputError, match="it is empty"):
+        read_log(folder / "*.csv")
+    ROWS.write_parquet(folder / "a.parquet")
+    (folder / "b.parquet").touch()
+    with pytest.raises(InputError, match=r"b\.parquet cannot be read: it is empty"):
+        read_log(folder / "*.parquet")
+
+
+@pytest.mark.parametrize("without_values", [0, 2])
+def test_numbers_of_parts_of_json_lines_are_one_type(without_values, tmp_path):
+    """JSON lines have no types: 5 here, 4.5 there, and in a part without values nothing."""
+    ratings = ["5", "4.5"]
+    ratings.insert(without_values, "4")
+    for number, rating in enumerate(ratings):
+        note = "null" if number == without_values else '"good"'
+        row = f'"item": {number}, "rating": {rating}, "note": {note}}}\n'
+        (tmp_path / f"{number}.jsonl").write_text(f'{{"user": 1, {row}{{"user": 2, {row}')
+    items = read_log(tmp_path, min_weight=4.5).frame["item"]
+    assert sorted(items) == [number for number in range(3) if number != without_values for _ in range(2)]
+    (tmp_path / "3.jsonl").write_text('{"user": 3, "item": 1, "rating": 4, "note": 7}\n')
+    with pytest.raises(InputError, match=r"column 'note' is of type Int64 in 3\.jsonl and String in \d\.jsonl"):
+        read_log(tmp_path, min_weight=4.5)
+
+
 def test_a_part_that_is_a_pipe_is_refused(folder):
     os.mkfifo(folder / "d.csv")
     for source in sources(folder):

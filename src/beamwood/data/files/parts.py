@@ -25,6 +25,8 @@ _MOST_FILES = 20_000
 _SKIPPED = (".", "_")
 # Folders by which a table says which of its files still count.
 _KEPT_BY = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+# Endings of files of lines: without a row they may be without a byte.
+_OF_LINES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
 # A character of a name that `glob.escape` wrote in brackets.
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -72,13 +74,22 @@ class TableFiles:
                     f"{self.name}: {file.name} has the columns {', '.join(schema)}, {first.name} has "
                     f"{', '.join(names)}; the files of a folder are read as parts of one table, so name one file{fix}"
                 )
-            for name, dtype in schema.items():
-                one = schemas[0][name]
-                if dtype != one and not (dtype.is_integer() and one.is_integer()):
-                    raise InputError(
-                        f"{self.name}: column '{name}' is of type {dtype} in {file.name} and {one} in {first.name}; "
-                        "write all parts alike"
-                    )
+        for name in names:
+            self._check_types(name, [schema[name] for schema in schemas])
+
+    def _check_types(self, name: str, dtypes: Sequence[Any]) -> None:
+        """Whole numbers and doubles are one type: files without types, as JSON lines, have 5 here and 4.5 there.
+
+        A part without any value may have the type of nothing.
+        """
+        typed = [(file, dtype) for file, dtype in zip(self.files, dtypes, strict=True) if dtype != pl.Null]
+        for file, dtype in typed:
+            first, one = typed[0]
+            if dtype != one and not (_is_number(dtype) and _is_number(one)):
+                raise InputError(
+                    f"{self.name}: column '{name}' is of type {dtype} in {file.name} and {one} in {first.name}; "
+                    "write all parts alike"
+                )
 
     def _check_keys(self, keys: Sequence[Mapping[str, str | None]]) -> None:
         for file, own in zip(self.files, keys, strict=True):
@@ -94,6 +105,11 @@ class TableFiles:
         pairs = ([unquote(part) for part in folder.partition("=")] for folder in folders)
         said = {key: value for key, mark, value in pairs if mark and key not in names}
         return {key: None if value == _NULL else value for key, value in said.items()}
+
+
+def _is_number(dtype: Any) -> bool:
+    # Not Float32, whose decimals a cast to double would change.
+    return bool(dtype.is_integer() or dtype == pl.Float64)
 
 
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
@@ -112,6 +128,8 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
     else:
         return None
     files, names = _each_once([file for file in found if suffix_of(file.name) is not None])
+    files, empty = _with_content(files)
+    names += empty
     kinds = Counter(suffix_of(file.name) for file in files)
     if not kinds:
         what = "is a folder without" if is_folder else "names no"
@@ -204,6 +222,15 @@ def _each_once(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
         ways.setdefault(os.path.realpath(file), file)
     kept = set(ways.values())
     return sorted(kept), [f"{file.name} (a second name of a file)" for file in files if file not in kept]
+
+
+def _with_content(files: list[Path]) -> tuple[list[Path], list[str]]:
+    """The files, and in words those of no bytes, which Spark writes for parts without rows; all if all are."""
+    lines = [file for file in files if file.name.lower().endswith(_OF_LINES) and os.path.isfile(file)]
+    empty = {file for file in lines if not os.path.getsize(file)}
+    if len(empty) == len(files):
+        return files, []
+    return [file for file in files if file not in empty], [f"{file.name} (empty)" for file in files if file in empty]
 
 
 def _root_of(pattern: Path) -> Path:
