@@ -191,6 +191,19 @@ def test_categories_are_stripped_and_null_words_reported(write, planted, say):
     assert np.flatnonzero(data.item_table.categories < 0).tolist() == [4, 6, 12, 14, 20, 22, 28]
 
 
+@pytest.mark.parametrize("written", ["['a', 'b']", '["a", "b"]'])
+def test_lists_of_categories_as_text_are_reported(written, write, planted, tmp_path):
+    """As pandas writes them to a text file; in Parquet they are lists."""
+    log = read_log(write(planted))
+    rows = pl.DataFrame({"item_id": range(30), "category": [written, "[new]", "x", None, "y"] * 6})
+    rows.write_csv(tmp_path / "items.csv")
+    notes = Dataset.from_log(log, tmp_path / "items.csv").report["notes"]
+    said = f"categories in brackets (12 items, such as {written!r}), each read as one; if they are lists, write them as"
+    assert [note for note in notes if "brackets" in note] == [f"the item table has {said} shoes|summer"]
+    lists = rows.with_columns(category=pl.lit(["a", "b"]))
+    assert not [note for note in Dataset.from_log(log, lists).report["notes"] if "brackets" in note]
+
+
 @pytest.mark.parametrize("name", ["Category", "CATEGORY ", "category"])
 def test_categories_are_found_whatever_the_case_of_their_column(name, write, planted, say):
     path = write(planted)

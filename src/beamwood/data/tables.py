@@ -155,14 +155,22 @@ def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
 
 
 def _about_categories(labels: pl.Series | None, names: Sequence[str]) -> list[str]:
-    """A note about suspicious categories: null words, such as "None", or none but a column that seems to hold them."""
+    """Notes about suspicious categories: null words, lists as text, or none but a column that seems to hold them."""
     if labels is None:
         near = next((name for name in names if squashed(name) in _NEAR_CATEGORY), None)
         return [] if near is None else [f"no column 'category', so no categories; if '{near}' has them, rename it"]
+    notes = []
+    lists = labels.drop_nulls().filter(labels.drop_nulls().str.contains(r"(?s)^\[.*\]$"))
+    if len(lists):
+        such = f"{counted(len(lists), 'item')}, such as {lists[0]!r}"
+        notes.append(
+            f"categories in brackets ({such}), each read as one; if they are lists, write them as shoes|summer"
+        )
     words = null_words(labels.str.split(SEPARATOR).explode())
     said = ", ".join(f"{word!r} of {counted(count, 'item')}" for word, count in words.head(4).iter_rows())
-    fix = "if such items have none, leave their cells empty"
-    return [f"null words as categories ({said}); {fix}"] if said else []
+    if said:
+        notes.append(f"null words as categories ({said}); if such items have none, leave their cells empty")
+    return notes
 
 
 def _not_in_table(table: Table, absent: pl.Series, num_rows: int) -> str:
