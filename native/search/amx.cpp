@@ -36,8 +36,11 @@ void configure() {
 
 constexpr std::int32_t HIGH_HALF = static_cast<std::int32_t>(0xffff0000);
 
-// Bits whose high half is the value rounded to bf16; the low half is undefined.
-BEAMWOOD_INLINE IntVec rounded(Vec value) { return reinterpret_cast<IntVec>(value) + 0x8000; }
+// Bits whose high half is the value rounded to bf16; the low half is undefined. NaN keeps its bits: of all ones, as in a
+// damaged file, the sum would be 0.
+BEAMWOOD_INLINE IntVec rounded(Vec value) {
+    return reinterpret_cast<IntVec>(value) + ((value == value) & 0x8000);
+}
 
 // The value rounded to bf16, as a float32.
 BEAMWOOD_INLINE Vec high_part(Vec value) { return reinterpret_cast<Vec>(rounded(value) & HIGH_HALF); }

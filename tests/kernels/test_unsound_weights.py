@@ -34,9 +34,10 @@ def case(seed):
 
 
 def damaged(weights, name, place, value):
-    """The weights with a value at one position of an array, or at every position (None)."""
+    """The weights with a value at one position of an array, at several, or at every one (None)."""
     arrays = {kept: array.copy() for kept, array in weights.arrays().items()}
-    arrays[name].flat[slice(None) if place is None else place % arrays[name].size] = value
+    flat = arrays[name].reshape(-1)
+    flat[slice(None) if place is None else np.array(place) % flat.size] = value
     with values_unread():
         return DinWeights.from_arrays(arrays, {term: part.term for term, part in weights.terms.items()})
 
@@ -68,6 +69,21 @@ def test_arrays_of_nan_are_refused(name, value, variant):
         answers(weights, tree, histories, way, *variant)
         with pytest.raises(ArtefactError, match="a score is NaN or infinite, so a stored weight is damaged"):
             answers(bad, tree, histories, way, *variant)
+
+
+@pytest.mark.parametrize("bits", [0xFFFFFFFF, 0x7FFFFFFF, 0x7FC00000])
+def test_every_nan_of_a_leaf_is_refused(bits, variant):
+    """Rounded to bf16, bits of all ones would be 0; a leaf far from the best is not scored again in float32."""
+    tree, weights, histories = case(3)
+    live, nan = tree.live_counts, np.array(bits, np.uint32).view(np.float32)
+    level, (precision, isa) = tree.shape.depth, variant
+    intact = DinSearch(weights, tree.shape, precision=precision, level=isa)
+    last = intact.exact(histories[1:2], tree.num_items, live=live).leaves[0, -1]
+    width = weights.nodes.shape[1]
+    place = (tree.shape.level_offset(level) + last) * width
+    bad = damaged(weights, "nodes", range(place, place + width), nan)
+    with pytest.raises(ArtefactError, match="a score is NaN or infinite"):
+        DinSearch(bad, tree.shape, precision=precision, level=isa).exact(histories[1:2], 1, live=live)
 
 
 @settings(max_examples=80, deadline=None)
