@@ -66,6 +66,13 @@ def test_normalised_labels_sum_to_one_in_expectation(branching):
     assert np.array_equal(labels > 0, plain)
 
 
+def test_no_histories_have_no_labels():
+    tree = random_tree(40, np.random.default_rng(0))
+    for rule in ("rectified", "one-step"):
+        labels = estimated_labels(Fixed(np.zeros((1, 40))), tree, ItemLists.empty(0), np.zeros((0, 3), int), rule)
+        assert labels.shape == (tree.shape.depth, 0, 3)
+
+
 def test_an_estimator_of_other_items_is_refused():
     tree = random_tree(40, np.random.default_rng(0))
     with pytest.raises(InputError, match="knows 7 items, the tree 40"):

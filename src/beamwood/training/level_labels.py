@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from beamwood.blocks import blocks
 from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, one_step_labels, rectified_levels
 from beamwood.models.din import DinScorer, LevelNodes
@@ -47,9 +46,11 @@ def estimated_labels(
     """
     if estimator.num_items != tree.num_items:
         raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")
+    height = max(1, _CELLS // tree.num_items)
+    # No histories are one block, too.
     parts = [
         _labels_of_block(estimator, tree, histories.take(rows), targets_BT[rows], rule, normalised=normalised)
-        for rows in blocks(len(histories), _CELLS // tree.num_items)
+        for rows in np.split(np.arange(len(histories)), range(height, len(histories), height))
     ]
     return torch.cat(parts, dim=1)
 
