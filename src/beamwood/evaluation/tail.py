@@ -37,10 +37,9 @@ class TailRule:
 
     of "items": the `share` of item types with the fewest interactions, rounded (halves up), which is the words of the
     paper of LPO4Rec. of "interactions": the largest set of items with the fewest interactions that holds no more than
-    `share` of all. Ties of both by item index ascending. of "prefixes": the
-    `share` of item types, rounded up, that stand least often in the prefixes of two items or more of the training
-    histories, of equal ones those that appear last; this is LPO4Rec's program, and the rule of its figures. Errors: an
-    unknown word, a share outside 0..1.
+    `share` of all. Ties of both by item index ascending. of "prefixes": the `share` of item types, rounded up, that
+    stand least often in the prefixes of two items or more of the training histories, of equal ones those that appear
+    last; this is LPO4Rec's program, and the rule of its figures. Errors: an unknown word, a share outside 0..1.
     """
 
     of: TailOf = "items"

@@ -110,7 +110,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         if _tree_key(start_key(config, self.terms, seed)) in cached_values(train):
             return 0.0
         vectors = ItemVectors(train, config, seed, self.terms, Budget())
-        return tree_seconds(config, len(train.items), clock) + vectors.least_seconds(clock)
+        return tree_seconds(config, train.num_items, clock) + vectors.least_seconds(clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Build the initial tree and the objective (which may train an estimator), and initialise the scorer.

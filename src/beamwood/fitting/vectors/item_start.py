@@ -133,7 +133,7 @@ def least_vector_seconds(train: Dataset, width: int, seed: int, clock: Clock) ->
     """The estimated seconds that `transition_vectors` takes at least, from a small round of products; 0 for few items,
     and where they are cached.
     """
-    num_items, lengths = len(train.items), train.histories.lengths
+    num_items, lengths = train.num_items, train.histories.lengths
     is_cached = any(wide == width or (exact and wide > width) for wide, exact in _cached_widths(train, seed).items())
     if num_items < _TIMED or is_cached:
         return 0.0
